@@ -103,7 +103,7 @@ def test_results_of_several_events_are_sorted() -> None:
         for start, end in spans
     ]
     [item] = detections_block(events, (Direction.INPUT,))["input"]
-    assert [each.get("start") for each in item["results"]] == [0, 2, 4, None]
+    assert [result.get("start") for result in item["results"]] == [0, 2, 4, None]
 
 
 def test_warnings_report_findings_and_failures() -> None:

@@ -30,7 +30,7 @@ CASES = [
     ("own", "/2026-04-10/chat", {}, "lines"),
     ("js", "/chat", {}, "choices"),
 ]
-every = pytest.mark.parametrize(("mount", "path", "more", "shape"), CASES)
+every_protocol = pytest.mark.parametrize(("mount", "path", "more", "shape"), CASES)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def answer_parts(body: Any) -> tuple[str, Any, Any]:
     return text, inside.get("finish_reason"), context["detections"]["input"]
 
 
-@every
+@every_protocol
 async def test_a_blocked_question_is_answered_with_the_message_in_one_piece(
     client: httpx.AsyncClient, fakes: Any, mount: str, path: str, more: dict[str, Any], shape: str
 ) -> None:
@@ -62,20 +62,20 @@ async def test_a_blocked_question_is_answered_with_the_message_in_one_piece(
     text, end, findings = answer_parts(response.json())
     assert text == BLOCKED_MESSAGE
     assert end == (None if shape == "lines" else "content_filter")
-    assert [each["detection"] for each in findings[0]["results"]] == ["secret"]
+    assert [result["detection"] for result in findings[0]["results"]] == ["secret"]
     if shape != "lines":
         assert response.json()["usage"] == {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     assert fakes.generator.prompts == []
 
 
-@every
+@every_protocol
 async def test_a_blocked_question_is_answered_with_the_message_in_a_stream(
     client: httpx.AsyncClient, fakes: Any, mount: str, path: str, more: dict[str, Any], shape: str
 ) -> None:
     """The stream has the profile's message in the protocol's lines, and ends as the protocol defines."""
-    on_path = shape == "lines"
-    body = BODY | more | ({} if on_path else {"stream": True})
-    response = await client.post(f"/{mount}{path}{'/stream' if on_path else ''}", json=body)
+    path_selects_stream = shape == "lines"
+    body = BODY | more | ({} if path_selects_stream else {"stream": True})
+    response = await client.post(f"/{mount}{path}{'/stream' if path_selects_stream else ''}", json=body)
     assert response.status_code == 200, response.text
     sent = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
     if shape == "openai":

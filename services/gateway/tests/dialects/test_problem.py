@@ -37,8 +37,8 @@ def test_an_internal_error_has_a_general_message() -> None:
     assert json.loads(problem(Internal()))["detail"] == Internal.MESSAGE
 
 
-def test_a_model_servers_own_body_is_kept_on_one_line() -> None:
-    """The body stays unchanged, except for line breaks, which would end an event."""
+def test_a_model_servers_own_body_is_sent_on_one_line() -> None:
+    """The body remains unchanged, except for line breaks, which would end an event."""
     error = UpstreamRejected("refused", status=429, body='{\n "error": {"message": "slow \\n down"}\r\n}')
     assert problem(error) == b'{  "error": {"message": "slow \\n down"} }'
 

@@ -52,13 +52,13 @@ def test_other_refusals_hide_the_model_server(status: int, kind: type[CausewayEr
     assert (converted.retry_after is not None) is (client_status in (429, 503))
 
 
-def test_retry_after_is_kept() -> None:
+def test_the_error_has_retry_after() -> None:
     """The error has the model server's Retry-After."""
     assert client_error(refusal(429, retry_after=9)).retry_after == 9
     assert client_error(refusal(503, retry_after=7)).retry_after == 7
 
 
-def test_other_errors_stay_unchanged() -> None:
+def test_other_errors_remain_unchanged() -> None:
     """Another error is returned as the same object."""
     error = Internal()
     assert client_error(error) is error
@@ -73,6 +73,7 @@ def test_other_errors_stay_unchanged() -> None:
         ("[1]", ""),
         ("", ""),
         ('{"error":{"message":"\\ud800"}}', ""),
+        ('{"message":"m","details":' + "[" * 5000 + "]" * 5000 + "}", ""),
     ],
 )
 def test_both_formats_of_messages(body: str, message: str) -> None:

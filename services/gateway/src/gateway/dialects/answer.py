@@ -167,9 +167,9 @@ def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
     result: dict[str, Any] = {}
     # The client may see its own text in a finding, but not the text that a detector removed from a passage or from
     # an answer.
-    shown = finding.action is Action.REPORT or direction is Direction.INPUT
+    shows_text = finding.action is Action.REPORT or direction is Direction.INPUT
     if finding.start is not None:
-        text = finding.text if shown else finding.replacement
+        text = finding.text if shows_text else finding.replacement
         result = {"start": finding.start, "end": finding.end, "text": text}
     result |= {
         "detection_type": finding.detection_type,
@@ -177,7 +177,7 @@ def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
         "detector_id": finding.detector_id,
         "score": finding.score,
     }
-    if finding.extra_json and shown:
+    if finding.extra_json and shows_text:
         result |= members_of(finding.extra_json)
     return result
 

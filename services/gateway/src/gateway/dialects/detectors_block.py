@@ -11,7 +11,7 @@ import msgspec
 from gateway.dialects.json_fields import Fields
 from gateway.domain import Action, Detector, Detectors
 
-_DEFAULT = {"input": Action.BLOCK, "context": Action.REDACT, "output": Action.REPORT}
+_DEFAULT_ACTIONS = {"input": Action.BLOCK, "context": Action.REDACT, "output": Action.REPORT}
 _ACTIONS = ("report", "redact", "block")
 _PLATFORM_PARAMS = ("action", "on_error")
 
@@ -26,9 +26,9 @@ def parse(block: Fields) -> Detectors:
     if not members:
         return Detectors()
     for name in members:
-        if name not in _DEFAULT:
-            raise block.wrong(name, f"is not a direction; the directions are {', '.join(_DEFAULT)}")
-    return Detectors(*(_direction(block, name) for name in _DEFAULT))
+        if name not in _DEFAULT_ACTIONS:
+            raise block.invalid(name, f"is not a direction; the directions are {', '.join(_DEFAULT_ACTIONS)}")
+    return Detectors(*(_direction(block, name) for name in _DEFAULT_ACTIONS))
 
 
 def _direction(block: Fields, direction: str) -> tuple[Detector, ...]:
@@ -43,7 +43,7 @@ def _direction(block: Fields, direction: str) -> tuple[Detector, ...]:
         detectors.append(
             Detector(
                 detector_id,
-                Action[action.upper()] if action else _DEFAULT[direction],
+                Action[action.upper()] if action else _DEFAULT_ACTIONS[direction],
                 allow_on_error=on_error == "allow",
                 params_json=msgspec.json.encode(own_params),
                 requested=True,

@@ -61,7 +61,7 @@ class ChatRequest:
         content_type: The value of the header, with its parameters.
         single_turn: Whether only the last message of the user counts.
         headers: The headers that detectors may receive, with names in lower case.
-        before: The stored data that the request continues.
+        continued: The stored data that the request continues.
         model: The model in the path, which has priority over the model in the body; may be empty.
     """
 
@@ -73,7 +73,7 @@ class ChatRequest:
     single_turn: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
     model: str = ""
-    before: ContinuedData = field(default_factory=ContinuedData)
+    continued: ContinuedData = field(default_factory=ContinuedData)
 
 
 class Exchange(Protocol):

@@ -88,7 +88,7 @@ class Fields:
         """Return the full path of a member."""
         return f"{self._path}.{name}" if self._path else name
 
-    def wrong(self, name: str, problem: str) -> InvalidRequest:
+    def invalid(self, name: str, problem: str) -> InvalidRequest:
         """Return the error for an invalid member."""
         path = self.path(name)
         return InvalidRequest(f"{path} {problem}.", field=path)
@@ -103,7 +103,7 @@ class Fields:
             return None
         is_valid = isinstance(value, (int, float)) if type_ is float else isinstance(value, type_)
         if not is_valid or (type_ is not bool and isinstance(value, bool)):
-            raise self.wrong(name, f"must be {_TYPE_NAMES[type_]}")
+            raise self.invalid(name, f"must be {_TYPE_NAMES[type_]}")
         return value
 
     def text(self, name: str) -> str:
@@ -119,21 +119,21 @@ class Fields:
         """Return a whole number within bounds; None if absent."""
         value: int | None = self._typed(name, int)
         if value is not None and not minimum <= value <= maximum:
-            raise self.wrong(name, f"must be between {minimum} and {maximum}")
+            raise self.invalid(name, f"must be between {minimum} and {maximum}")
         return value
 
     def number(self, name: str, minimum: float, maximum: float) -> float | None:
         """Return a number within bounds; None if absent."""
         value: float | None = self._typed(name, float)
         if value is not None and not minimum <= value <= maximum:
-            raise self.wrong(name, f"must be between {minimum:g} and {maximum:g}")
+            raise self.invalid(name, f"must be between {minimum:g} and {maximum:g}")
         return value
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str:
         """Return a string, which must be one of the allowed values; the empty string if absent or empty."""
         value = self.text(name)
         if value and value not in allowed:
-            raise self.wrong(name, f"must be one of {', '.join(allowed)}")
+            raise self.invalid(name, f"must be one of {', '.join(allowed)}")
         return value
 
     def object(self, name: str) -> "Fields":
@@ -152,7 +152,7 @@ class Fields:
             return ()
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
-            raise self.wrong(name, "must be a string or a list of strings")
+            raise self.invalid(name, "must be a string or a list of strings")
         return tuple(listed)
 
     def names(self) -> KeysView[str]:

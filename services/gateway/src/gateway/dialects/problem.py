@@ -13,8 +13,8 @@ _TYPES = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
-SERVER_FAULT = 500
-"""The lowest HTTP status of a server's failure."""
+SERVER_ERROR = 500
+"""The lowest HTTP status of a server error (5xx)."""
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -32,7 +32,7 @@ def problem(error: CausewayError, names: Mapping[str, str] | None = None) -> byt
         return upstream
     row = errors.row_of(error)
     status = errors.http_status(error)
-    kind = "server_error" if status >= SERVER_FAULT else _TYPES.get(status, "invalid_request_error")
+    kind = "server_error" if status >= SERVER_ERROR else _TYPES.get(status, "invalid_request_error")
     return msgspec.json.encode(
         {
             "error": {

@@ -14,7 +14,7 @@ MIN_CONTEXT_RATIO, MAX_CONTEXT_RATIO = 0.2, 0.8
 DEFAULT_CONTEXT_RATIO = 0.5
 MODES = tuple(mode.value for mode in RetrievalMode)
 _LANGUAGE = re.compile(r"[^\W\d_]{2,20}(?:[-_][^\W_]{1,8}){0,3}")
-_FILTERS = ("use_oid_security_filter", "use_groups_security_filter")
+_ACCESS_FILTERS = ("use_oid_security_filter", "use_groups_security_filter")
 
 
 def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], max_top: int) -> Retrieval:
@@ -51,7 +51,7 @@ def requests_access_filter(settings: Fields) -> bool:
     Raises:
         InvalidRequest: A flag is not a boolean.
     """
-    flags = [settings.flag(name) for name in _FILTERS]  # validates every flag
+    flags = [settings.flag(name) for name in _ACCESS_FILTERS]  # validates every flag
     return any(flags)
 
 
@@ -66,7 +66,7 @@ def language(settings: Fields) -> str:
     """
     text = settings.text("language")
     if text and not _LANGUAGE.fullmatch(text):
-        raise settings.wrong("language", "must be a language tag or name, like en, pt-BR or Deutsch")
+        raise settings.invalid("language", "must be a language tag or name, like en, pt-BR or Deutsch")
     return text
 
 

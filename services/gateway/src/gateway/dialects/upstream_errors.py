@@ -19,7 +19,7 @@ from servicekit.errors import (
 _INVALID_STATUSES = (400, 413, 422)
 _TIMEOUT_STATUSES = (408, 504)
 _RATE_LIMITED = 429
-_MAX_LENGTH = 1000
+_MAX_MESSAGE_LENGTH = 1000
 
 
 class _Message(msgspec.Struct):
@@ -34,25 +34,25 @@ def client_error(error: CausewayError) -> CausewayError:
     """Return the error for a client; only a model server's error changes."""
     if not isinstance(error, UpstreamRejected):
         return error
-    refusal: CausewayError
+    converted: CausewayError
     if error.status in _INVALID_STATUSES:
-        refusal = InvalidRequest(message_of(error.body)[:_MAX_LENGTH] or error.message)
+        converted = InvalidRequest(message_of(error.body)[:_MAX_MESSAGE_LENGTH] or error.message)
     elif error.status == _RATE_LIMITED:
-        refusal = RateLimited(
+        converted = RateLimited(
             "The model server receives too many requests. Try again later.", retry_after=error.retry_after or 1
         )
     elif error.status in _TIMEOUT_STATUSES:
-        refusal = DeadlineExceeded("The model server did not answer in time.")
+        converted = DeadlineExceeded("The model server did not answer in time.")
     else:
-        refusal = Unavailable("The model server is unavailable. Try again later.", retry_after=error.retry_after)
-    refusal.__cause__ = error
-    return refusal
+        converted = Unavailable("The model server is unavailable. Try again later.", retry_after=error.retry_after)
+    converted.__cause__ = error
+    return converted
 
 
 def message_of(body: str) -> str:
     """Return the message of an error in OpenAI's format, or an empty string for another format."""
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(body, type=_Nested).error.message
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(body, type=_Message).message
     return ""

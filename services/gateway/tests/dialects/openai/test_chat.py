@@ -26,14 +26,14 @@ def parse(body: bytes | dict[str, Any], policy: Detectors | None = None) -> Turn
 
 
 def refused(body: bytes | dict[str, Any]) -> InvalidRequest:
-    """Return the error of a request, raised by the parser or kept until the index is known to exist."""
+    """Return the error of a request, raised by the parser or by the pipeline after the check of the index."""
     try:
         turn = parse(body)
     except InvalidRequest as error:
         return error
-    assert turn.original.objection is not None
+    assert turn.original.deferred_error is not None
     assert turn.original.required_indexes
-    return turn.original.objection
+    return turn.original.deferred_error
 
 
 def test_a_number_of_a_message_that_is_out_of_range() -> None:
@@ -86,7 +86,7 @@ def test_a_request_without_an_index_is_passed_through(body: bytes) -> None:
     ],
 )
 def test_own_members_are_removed(body: bytes, left: bytes) -> None:
-    """The gateway removes its own members. The other members keep their bytes."""
+    """The gateway removes its own members. The other members remain unchanged, byte for byte."""
     turn = parse(body)
     assert turn.original.passthrough
     assert turn.original.json == left
@@ -106,7 +106,7 @@ CHECKED = {*PLATFORM_MEMBERS, "model", "stream", "messages"}
     st.booleans(),
 )
 def test_any_member_keeps_its_value(members: dict[str, Any], indent: int | None, has_own: bool) -> None:
-    """Members of any JSON value and layout keep their bytes, with or without the gateway's own members."""
+    """Members of any JSON value and layout remain unchanged, with or without the gateway's own members."""
     body = json.dumps(members | ({"index_name": ""} if has_own else {}), indent=indent, ensure_ascii=False).encode()
     turn = parse(body)
     assert json.loads(turn.original.json) == members
@@ -158,7 +158,7 @@ def test_a_ratio_outside_its_bounds(ratio: str, index: str) -> None:
 
 
 def test_a_long_value_is_shortened_in_the_message() -> None:
-    """The message of an error stays short if the refused value is long."""
+    """The message of an error is short even if the refused value is long."""
     assert len(refused({"messages": [USER], "context_token_ratio": "x" * 100_000}).message) < 200
 
 
@@ -189,9 +189,9 @@ def test_valid_index_names(name: str) -> None:
     ],
 )
 def test_an_unknown_index_is_reported_first(wrong: dict[str, Any]) -> None:
-    """The parser keeps any other error until the pipeline has checked that the index exists."""
+    """The pipeline raises any other error only after it has checked that the index exists."""
     turn = parse({"messages": [USER], "index_name": "docs", "stream": True} | wrong)
-    assert turn.original.objection is not None
+    assert turn.original.deferred_error is not None
     assert (turn.original.required_indexes, turn.retrieval.indexes) == (("docs",), ())
 
 
@@ -321,7 +321,7 @@ def test_any_json_is_a_turn_or_is_refused(document: Any, encoding: str) -> None:
         turn = parse(content)
     except InvalidRequest:
         return
-    if turn.original.objection is not None:
+    if turn.original.deferred_error is not None:
         assert turn.original.required_indexes == (document["index_name"],)
     elif turn.original.passthrough:
         assert not _has_own_members(turn.original.json)
@@ -363,14 +363,16 @@ def test_the_question_follows_the_latest_answer(messages: list[str], question: s
     The other messages are the history, in order.
     """
     roles = {"s": "system", "u": "user", "a": "assistant", "d": "developer"}
-    split = [(roles[each[0]], each[2:]) for each in messages]
+    split = [(roles[message[0]], message[2:]) for message in messages]
     turn = parse({"index_name": "docs", "messages": [{"role": r, "content": c} for r, c in split]})
     assert not turn.original.passthrough
     assert turn.question == question
-    assert contents(turn.history) == [(roles[each[0]], each[2:]) for each in history]
+    assert contents(turn.history) == [(roles[message[0]], message[2:]) for message in history]
     assert turn.style is PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE
     joined = "\n\n" in question
-    assert contents(turn.original.messages) == ([(roles[each[0]], each[2:]) for each in messages] if joined else [])
+    assert contents(turn.original.messages) == (
+        [(roles[message[0]], message[2:]) for message in messages] if joined else []
+    )
     # `places` lists the positions in the request: first those of the history, then those of the question.
     moved = [split[place] for place in turn.original.places]
     assert moved[: len(history)] == contents(turn.history)
@@ -384,7 +386,7 @@ def test_text_parts_are_lines() -> None:
     assert parse({"index_name": "docs", "messages": [{"role": "user", "content": parts}]}).question == "one\ntwo"
 
 
-def test_other_members_of_messages_stay() -> None:
+def test_other_members_of_messages_remain() -> None:
     """The model gets a message's name, its tool calls and its other parts unchanged."""
     body = (
         b'{"index_name":"docs","messages":[{"role":"assistant","content":null,"tool_calls":[{"x":1.0}]},'
@@ -471,8 +473,8 @@ def test_a_request_overrides_the_deployments_threshold() -> None:
     ("names", "extra"),
     [(["Ann"], b'{"name":"Ann"}'), (["Ann", "Ann"], b'{"name":"Ann"}'), (["Ann", "Bob"], b""), ([None], b"")],
 )
-def test_extra_members_of_the_question_stay(names: list[str | None], extra: bytes) -> None:
-    """Extra members of the question's messages stay if all of these messages have the same ones."""
+def test_extra_members_of_the_question_remain(names: list[str | None], extra: bytes) -> None:
+    """Extra members of the question's messages remain if all of these messages have the same ones."""
     messages = [{"role": "user", "content": "q"} | ({"name": name} if name else {}) for name in names]
     turn = parse({"index_name": "docs", "messages": messages})
     assert turn.original.question_extra_json == extra
@@ -500,7 +502,7 @@ def test_the_deployments_detectors_apply_to_every_request() -> None:
     assert parse({"messages": [USER]}, policy).detectors == policy
     turn = parse({"messages": [USER], "detectors": {"output": {"pii": {"action": "report"}}}}, policy)
     assert turn.detectors.output == (Detector("pii", Action.BLOCK), Detector("pii", Action.REPORT))
-    assert [each.requested for each in turn.detectors.output] == [False, True]
+    assert [detector.requested for detector in turn.detectors.output] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -519,8 +521,10 @@ def test_detectors_alone_do_not_rearrange_messages(messages: list[dict[str, Any]
     """Without retrieval, the model gets all messages in their order, also if the last one is a tool's result."""
     turn = parse({"messages": messages, "detectors": DETECTORS})
     sent = prompts.compose(turn, ())
-    assert contents(sent) == [(each["role"], each["content"] or "") for each in messages]
-    extras = [{name: value for name, value in each.items() if name not in ("role", "content")} for each in messages]
+    assert contents(sent) == [(message["role"], message["content"] or "") for message in messages]
+    extras = [
+        {name: value for name, value in message.items() if name not in ("role", "content")} for message in messages
+    ]
     assert [json.loads(message.extra_json or b"{}") for message in sent] == extras
 
 

@@ -39,6 +39,16 @@ async def test_an_invalid_answer_in_one_piece_is_a_failure_of_the_model_server(
         assert (await client.post(PATH, json={"model": "fake", "prompt": QUESTION})).status_code == 503
 
 
+@pytest.mark.parametrize("index", [{}, {"index": None}])
+async def test_a_choice_without_an_index_has_its_position(
+    client: httpx.AsyncClient, fakes: Any, index: dict[str, Any]
+) -> None:
+    """If the model server sends no index, the index of a choice is its position."""
+    choice = index | {"message": {"role": "assistant", "content": "At nine."}, "finish_reason": "stop"}
+    fakes.generator.script = [[Completion(json.dumps({"choices": [choice, choice]}).encode())]]
+    assert [choice["index"] for choice in (await ask(client))["choices"]] == [0, 1]
+
+
 async def test_an_answer_in_one_piece_instead_of_a_stream(client: httpx.AsyncClient, fakes: Any) -> None:
     """The answer of a model server that does not stream becomes one chunk of a text completion."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "At nine."}, "finish_reason": "stop"}

@@ -52,7 +52,7 @@ def exchange(
         retrieval=Retrieval((index,) if index else ()),
         detectors=detectors or Detectors(),
     )
-    return OpenAiExchange(turn, streaming=streaming, include_usage=usage, sources=bool(index))
+    return OpenAiExchange(turn, streaming=streaming, include_usage=usage, has_source_nodes=bool(index))
 
 
 def events(raw: bytes) -> list[Any]:
@@ -106,8 +106,8 @@ def test_a_stream_has_role_tokens_and_finish() -> None:
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None, None, None, "stop"]
 
 
-def test_metadata_keep_their_bytes() -> None:
-    """The metadata keep their numbers, do not replace the gateway's members, and have no line breaks."""
+def test_metadata_remain_unchanged() -> None:
+    """The metadata have the same numbers, do not replace the gateway's members, and have no line breaks."""
     stored = b'{"sourcefile": "mine",\n "x": 1.50, "big": 12345678901234567890123}'
     passage = Passage("p", "docs", "d", "a.pdf", "a.pdf", "text", 1.0, headings=("One",), metadata_json=stored)
     node = msgspec.json.encode(source_node(passage))
@@ -181,8 +181,8 @@ def test_choices_are_independent() -> None:
         assert [choice["finish_reason"] for choice in own if choice["finish_reason"]] == [reason]
 
 
-def test_unknown_members_keep_their_bytes() -> None:
-    """Tool calls, reasoning, log probabilities and vendor fields keep their bytes."""
+def test_unknown_members_remain_unchanged() -> None:
+    """Tool calls, reasoning, log probabilities and vendor fields remain unchanged, byte for byte."""
     raw = exchange().render(
         [
             Delta(0, "", b'{"tool_calls":[{"index":0,"function":{"arguments":"{\\"x\\""}}]}'),
@@ -209,7 +209,7 @@ def test_line_breaks_of_a_model_server_do_not_break_events() -> None:
 
 
 def test_a_later_start_adds_members() -> None:
-    """A later `Start` event adds its members. The id and the other members stay unchanged."""
+    """A later `Start` event adds its members. The id and the other members remain unchanged."""
     chunks = stream(
         exchange(),
         [Delta(0, "a")],
@@ -384,13 +384,13 @@ def test_a_pass_through_in_one_piece_keeps_its_bytes() -> None:
     ],
 )
 def test_a_pass_through_with_an_index_has_null_sources(sent: bytes, expected: bytes) -> None:
-    """The gateway adds null to a complete answer or to the first chunk, and keeps all other bytes."""
+    """The gateway adds null to a complete answer or to the first chunk, and does not change the other bytes."""
     answer = exchange(streaming=False)
     answer.take([Completion(sent), DONE])
     assert answer.complete() == expected
     streamed = exchange().render([Chunk(sent), Chunk(sent)])
     assert streamed == b"data: %b\n\ndata: %b\n\n" % tuple(
-        b" ".join(each.splitlines()) for each in (expected, sent)
+        b" ".join(body.splitlines()) for body in (expected, sent)
     )
 
 
@@ -398,11 +398,13 @@ def test_an_answer_without_a_search_has_no_sources() -> None:
     """`source_nodes` is null if the request named an index, and is absent otherwise."""
     turn = Turn(LOCAL, "q")
     for names_index in (True, False):
-        answer = OpenAiExchange(turn, streaming=False, sources=names_index)
+        answer = OpenAiExchange(turn, streaming=False, has_source_nodes=names_index)
         body = whole(answer, [Context("", (), (), ()), Delta(0, "a"), Finish(0, "stop"), DONE])
         assert body.get("source_nodes", "none") == (None if names_index else "none")
         first, *others = stream(
-            OpenAiExchange(turn, streaming=True, sources=names_index), [Delta(0, "a"), Finish(0, "stop")], [DONE]
+            OpenAiExchange(turn, streaming=True, has_source_nodes=names_index),
+            [Delta(0, "a"), Finish(0, "stop")],
+            [DONE],
         )
         assert first.get("source_nodes", "none") == (None if names_index else "none")
         assert not any("source_nodes" in chunk for chunk in others[:-1])
@@ -535,7 +537,7 @@ async def test_a_blocked_stream_is_completed(fakes: Any, http: httpx.AsyncClient
 
 
 def test_a_judged_answer_in_one_piece_has_detections() -> None:
-    """The model server's members stay. The gateway adds passages and warnings, and replaces `detections`."""
+    """The model server's members remain. The gateway adds passages and warnings, and replaces `detections`."""
     detectors = Detectors(output=(Detector("words", Action.REPORT),))
     answer = exchange(streaming=False, detectors=detectors)
     sent = b'{"choices": [{"message": {"content": "ok", "refusal": null}}], "detections": 5}'

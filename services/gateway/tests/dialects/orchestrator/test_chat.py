@@ -78,7 +78,7 @@ def test_input_blocks_and_output_reports_by_default() -> None:
     """By default, an input detector blocks and an output detector reports. A request can set the action."""
     chosen = {"input": {"a": {}}, "output": {"b": {}, "c": {"action": "redact"}}}
     turn = parsed({"model": "m", "messages": HI, "detectors": chosen})
-    actions = [each.action for each in (*turn.detectors.input, *turn.detectors.output)]
+    actions = [detector.action for detector in (*turn.detectors.input, *turn.detectors.output)]
     assert actions == [Action.BLOCK, Action.REPORT, Action.REDACT]
 
 

@@ -16,8 +16,8 @@ def test_findings_with_a_span_come_first() -> None:
         Detections(Direction.OUTPUT, 0, ()),
         Detections(Direction.OUTPUT, 1, (finding("a"), finding("y", 0), finding("b"))),
     ]
-    results = detections.by_item(events)
-    assert [(each["detector_id"], each.get("start")) for each in results[1]] == [
+    results = detections.results_by_item(events)
+    assert [(result["detector_id"], result.get("start")) for result in results[1]] == [
         ("y", 0),
         ("z", 4),
         ("a", None),
@@ -28,7 +28,7 @@ def test_findings_with_a_span_come_first() -> None:
 
 
 def test_spans_can_be_moved() -> None:
-    """The offset is added to each span. Findings without a span stay unchanged."""
+    """The offset is added to each span. Findings without a span remain unchanged."""
     results = detections.plain_results(Detections(Direction.INPUT, 0, (finding("a", 7), finding("b"))))
     moved = detections.shifted(results, -5)
-    assert [(each.get("start"), each.get("end")) for each in moved] == [(2, 3), (None, None)]
+    assert [(result.get("start"), result.get("end")) for result in moved] == [(2, 3), (None, None)]

@@ -16,11 +16,11 @@ WHEN = {"role": "user", "content": "When?"}
 
 def read(body: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
     messages = conversation.messages(Fields(body), ROLES, Frontend(max_messages=MAX_MESSAGES), **more)
-    return [(each.role, each.text) for each in messages]
+    return [(message.role, message.text) for message in messages]
 
 
 def test_messages_in_their_order() -> None:
-    """The last message is the question, and a message without a text stays in the history."""
+    """The last message is the question, and a message without a text remains in the history."""
     assert read({"messages": [HELLO, DAY | {"content": None}, WHEN]}) == [
         ("user", "Hello."),
         ("assistant", ""),

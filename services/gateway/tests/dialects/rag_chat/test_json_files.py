@@ -29,7 +29,7 @@ async def test_files_inside_messages_precede_their_message(client: httpx.AsyncCl
     response = await client.post(URL, json=body_with([NOTES, unnamed, picture]))
     assert response.status_code == 200, response.text
     _, *files, question = fakes.generator.prompts[0].messages
-    assert [each.text for each in files] == ["notes.txt:\nTä\n", "messages[0].files[1]:\n{}", ""]
+    assert [message.text for message in files] == ["notes.txt:\nTä\n", "messages[0].files[1]:\n{}", ""]
     shown = json.loads(files[2].content_json)
     assert shown[0]["text"] == "ship.png:"
     assert shown[1]["image_url"]["url"] == f"data:image/png;base64,{packed(PICTURE)}"
@@ -44,7 +44,10 @@ async def test_files_of_a_form_come_first(client: httpx.AsyncClient, fakes: Any)
         ("messages[0].files[0]", ("a.txt", b"A", "text/plain")),
     ]
     assert (await client.post(URL, files=parts)).status_code == 200
-    assert [each.text for each in fakes.generator.prompts[0].messages[1:3]] == ["a.txt:\nA", "notes.txt:\nTä\n"]
+    assert [message.text for message in fakes.generator.prompts[0].messages[1:3]] == [
+        "a.txt:\nA",
+        "notes.txt:\nTä\n",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ async def test_4_answers_without_an_error_have_no_such_key(stage: Stage, ask: An
 async def test_5_an_error_before_the_first_word_is_a_status(
     stage: Stage, client: httpx.AsyncClient, fakes: Any, failure: Any, status: int, message: str
 ) -> None:
-    """The status and the body have the stage's format, also in place of a stream. Retry-After is kept."""
+    """The status and the body have the stage's format, also in place of a stream. The response has Retry-After."""
     fakes.generator.script = [failure]
     for path, more in ((stage.unary, {}), (stage.stream, stage.streamed)):
         response = await client.post(path, json=stage.body() | more)

@@ -17,7 +17,7 @@ def single(**members: Any) -> bytes:
 
 
 def test_documents_are_parsed() -> None:
-    """The id is the request's id or the text's digest. Metadata keep their bytes. Unknown members are ignored."""
+    """The id is the request's id or the text's digest. Metadata remain unchanged. Unknown members are ignored."""
     raw = (
         b'{"index_name":"notes","documents":[{"text":" \\u00e4 \\n","metadata":{"a" : 1.50},"hash_value":3},'
         b'{"text":"B","doc_id":"x/y","metadata":null}]}'
@@ -46,7 +46,9 @@ def test_documents_are_parsed() -> None:
 def test_an_empty_id_is_replaced() -> None:
     """The text's digest replaces an empty id, which RAGEngine's own client sends."""
     _, documents, positions = ragengine.index_request(body(documents=[{"text": t, "doc_id": ""} for t in "ab"]))
-    assert [each.document_id for each in documents] == [hashlib.sha256(t.encode()).hexdigest() for t in "ab"]
+    assert [document.document_id for document in documents] == [
+        hashlib.sha256(t.encode()).hexdigest() for t in "ab"
+    ]
     assert positions == [0, 1]
 
 
@@ -148,7 +150,7 @@ def test_repeated_removals_are_merged() -> None:
 
 
 def test_a_search_is_parsed() -> None:
-    """A search returns five passages by default. The conditions keep their types."""
+    """A search returns five passages by default. A condition has the type of its value."""
     plain = ragengine.search(body(query="when?"))
     assert (plain.index, plain.query, plain.top, plain.conditions) == ("notes", "when?", 5, ())
     full = ragengine.search(body(query="q", max_node_count=300, metadata_filter={"a.b": "ü", "n": 1.5, "t": True}))
@@ -206,7 +208,11 @@ def test_the_same_text_twice_is_one_document() -> None:
         {"text": "c", "doc_id": "x"},
     ]
     _, parsed, positions = ragengine.index_request(body(documents=documents))
-    assert [(each.text, each.metadata_json) for each in parsed] == [("a", b'{"n": 1}'), ("b", b"{}"), ("c", b"{}")]
+    assert [(document.text, document.metadata_json) for document in parsed] == [
+        ("a", b'{"n": 1}'),
+        ("b", b"{}"),
+        ("c", b"{}"),
+    ]
     assert positions == [0, 1, 0, 2, 2]
 
 
@@ -222,7 +228,7 @@ def test_the_same_text_twice_is_one_document() -> None:
     ],
 )
 def test_metadata_identify_source_code(metadata: Any, suffix: str) -> None:
-    """With the split type `code`, the language determines the suffix. The metadata stay unchanged."""
+    """With the split type `code`, the language determines the suffix. The metadata remain unchanged."""
     _, [document], _ = ragengine.index_request(single(metadata=metadata))
     assert document.suffix == suffix
     assert json.loads(document.metadata_json) == (metadata or {})

@@ -23,7 +23,7 @@ def citable(passages: list[Passage]) -> Citations:
 
 def annotations(pieces: list[str]) -> list[dict[str, Any]]:
     citations = citable(PASSAGES)
-    return [each for piece in pieces for each in citations.feed(piece)]
+    return [annotation for piece in pieces for annotation in citations.feed(piece)]
 
 
 def test_marks_name_files() -> None:
@@ -31,7 +31,11 @@ def test_marks_name_files() -> None:
     first, second, third = annotations([TEXT])
     assert first["filename"] == "guide.pdf"
     assert first["file_id"].startswith("file-")
-    assert [TEXT[each["index"] :][:6] for each in (first, second, third)] == ["[guide", "[b.md]", "[b.md]"]
+    assert [TEXT[annotation["index"] :][:6] for annotation in (first, second, third)] == [
+        "[guide",
+        "[b.md]",
+        "[b.md]",
+    ]
     assert second["file_id"] == third["file_id"] != first["file_id"]
 
 
@@ -53,9 +57,9 @@ def test_any_split_gives_the_same_annotations(cuts: list[int]) -> None:
 
 
 def test_an_open_bracket_is_dropped() -> None:
-    """An open bracket keeps at most 400 characters, and a later mark is found."""
+    """The text after an open bracket is stored up to 400 characters, and a later mark is found."""
     citations = citable(PASSAGES)
     for _ in range(50):
         assert citations.feed("[" + "x" * 100) == []
-    assert len(citations._open) <= 400
+    assert len(citations._incomplete) <= 400
     assert len(citations.feed(" [b.md]")) == 1

@@ -143,7 +143,7 @@ async def test_tools_of_a_namespace(client: httpx.AsyncClient, fakes: Any) -> No
     results.append({"type": "custom_tool_call_output", "call_id": "c2", "output": "x"})
     await whole(client, input=results, previous_response_id=answer.id, tools=tools)
     called = json.loads(fakes.generator.prompts[1].messages[1].extra_json)["tool_calls"]
-    assert [each["function"]["name"] for each in called] == ["crm__find", "crm__run"]
+    assert [tool["function"]["name"] for tool in called] == ["crm__find", "crm__run"]
 
 
 @pytest.mark.parametrize("summary", [None, "auto"])
@@ -255,7 +255,7 @@ async def test_invalid_log_probabilities_are_ignored(client: httpx.AsyncClient, 
     fakes.generator.script = [[Start(b"{}"), Delta(0, "Yes!", b"", logprobs)], [Finish(0, "stop")]]
     answer = await whole(client, input="Is it?", top_logprobs=1)
     shown = answer.output[0].content[0].logprobs
-    assert [(each.token, each.top_logprobs) for each in shown] == [("Yes", []), ("!", [])]
+    assert [(token.token, token.top_logprobs) for token in shown] == [("Yes", []), ("!", [])]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,4 +1,4 @@
-"""Encrypted reasoning, which clients keep and send with their next request."""
+"""Encrypted reasoning, which clients store and send with their next request."""
 
 import json
 from typing import Any

@@ -16,7 +16,7 @@ def chat(*given: Any) -> list[dict[str, Any]]:
 
 
 def test_messages_of_every_role() -> None:
-    """The type of a message is optional. A developer message becomes a system message. Text parts stay parts."""
+    """The type of a message is optional. A developer message becomes a system message. Text parts remain parts."""
     assert chat(
         {"role": "developer", "content": "Be brief."},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "When?"}]},
@@ -72,7 +72,7 @@ def test_pictures_and_files() -> None:
 def test_reasoning_belongs_to_the_next_answer() -> None:
     """The pieces of reasoning before an answer are joined. Reasoning that no answer follows is omitted.
 
-    The items stay unchanged.
+    The items remain unchanged.
     """
     conversation = Conversation()
     thoughts = [
@@ -81,7 +81,7 @@ def test_reasoning_belongs_to_the_next_answer() -> None:
     ]
     call = {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"}
     given = [*thoughts, {"role": "assistant", "content": "I look."}, thoughts[1], call, thoughts[0]]
-    kept = items.read(
+    stored = items.read(
         [*given, {"role": "user", "content": "So?"}, {"role": "assistant", "content": "Yes."}], conversation
     )
     assert [message.get("earlier_reasoning") for message in conversation.messages] == [
@@ -90,7 +90,7 @@ def test_reasoning_belongs_to_the_next_answer() -> None:
         None,
         None,
     ]
-    assert kept[:2] == thoughts
+    assert stored[:2] == thoughts
 
 
 def test_an_earlier_search() -> None:

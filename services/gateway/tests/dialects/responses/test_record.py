@@ -14,13 +14,13 @@ SHOWN = {"tools": [{"type": "namespace", "name": "crm", "description": "Customer
 
 
 @pytest.mark.parametrize(
-    ("name", "description", "kept"),
+    ("name", "description", "stored"),
     [
         ("crm__find", "For [name].", ("crm", "find", "For [name].")),
         ("[name]__find", "For Ann.", ("withheld", "withheld", None)),
     ],
 )
-def test_tools_of_a_namespace(name: str, description: str, kept: tuple[Any, ...]) -> None:
+def test_tools_of_a_namespace(name: str, description: str, stored: tuple[Any, ...]) -> None:
     """Tools are stored as the model received them. A tool with a changed name and its namespace are withheld."""
 
     def parameters(name: str, description: str) -> bytes:
@@ -31,4 +31,4 @@ def test_tools_of_a_namespace(name: str, description: str, kept: tuple[Any, ...]
     judged = replace(original, parameters_json=parameters(name, description))
     [space] = record.judged_members(SHOWN, original, judged)["tools"]
     [tool] = space["tools"]
-    assert (space["name"], tool["name"], tool.get("description")) == kept
+    assert (space["name"], tool["name"], tool.get("description")) == stored

@@ -119,7 +119,7 @@ async def test_unknown_items_are_refused(client: httpx.AsyncClient) -> None:
 async def test_items_of_unsupported_tools_are_dropped(client: httpx.AsyncClient, fakes: Any) -> None:
     """A header lists the dropped items. Neither the model nor the store receives them."""
     dropped = sorted(named("Items of an input", "out of scope"))
-    assert set(dropped) == set(items.HOSTED)
+    assert set(dropped) == set(items.UNSUPPORTED)
     items_sent = [{"role": "user", "content": "When?"}, *({"type": kind, "id": "x"} for kind in dropped)]
     answer = await client.post(PATH, json={"input": items_sent})
     assert answer.headers["x-causeway-dropped-items"] == ", ".join(dropped)
@@ -157,11 +157,11 @@ async def test_pieces_are_padded(client: httpx.AsyncClient) -> None:
     for options, lengths in (({"include_obfuscation": True}, {0}), ({}, {None})):
         answer = await client.post(PATH, json={"input": "When?", "stream": True, "stream_options": options})
         events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
-        pieces = [each for each in events if each["type"] == "response.output_text.delta"]
+        pieces = [event for event in events if event["type"] == "response.output_text.delta"]
         assert len(pieces) == 3
-        padded = [len(each["delta"] + each["obfuscation"]) % 32 if options else None for each in pieces]
+        padded = [len(piece["delta"] + piece["obfuscation"]) % 32 if options else None for piece in pieces]
         assert set(padded) == lengths
-        assert all(("obfuscation" in each) == bool(options) for each in pieces)
+        assert all(("obfuscation" in piece) == bool(options) for piece in pieces)
 
 
 async def test_truncation(client: httpx.AsyncClient, fakes: Any) -> None:

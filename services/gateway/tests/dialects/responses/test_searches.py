@@ -64,7 +64,7 @@ async def streamed(client: httpx.AsyncClient, **body: Any) -> list[Any]:
 def offered(fakes: Any) -> list[list[str]]:
     """Return the names of the tools that each prompt offers."""
     parameters = [json.loads(prompt.parameters_json) for prompt in fakes.generator.prompts]
-    return [[tool["function"]["name"] for tool in each.get("tools", ())] for each in parameters]
+    return [[tool["function"]["name"] for tool in members.get("tools", ())] for members in parameters]
 
 
 async def test_the_model_searches_twice(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -81,7 +81,7 @@ async def test_the_model_searches_twice(client: httpx.AsyncClient, fakes: Any) -
     _, first, second, message = last.output
     assert (first.queries, second.queries) == (["ferry"], ["ferry nine"])
     assert (first.status, second.status) == ("completed", "completed")
-    assert [each.filename for each in second.results] == ["guide-1.pdf", "guide-2.pdf"]
+    assert [result.filename for result in second.results] == ["guide-1.pdf", "guide-2.pdf"]
     [citation] = message.content[0].annotations
     assert (citation.filename, citation.index) == ("guide-1.pdf", 8)
     assert (last.usage.input_tokens, last.usage.output_tokens) == (21, 9)
@@ -213,7 +213,7 @@ async def test_tool_choice_none(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_a_function_of_the_same_name(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A function of the request keeps its name, and the search gets another one."""
+    """The name of a function of the request does not change, and the search has another name."""
     play(fakes, calling('{"query":"x"}'))
     answer = await whole(client, **{**ASKED, "tools": [SEARCH, FIND | {"name": "file_search"}]})
     assert [item.type for item in answer.output] == ["function_call"]
@@ -228,7 +228,7 @@ async def test_detectors_judge_each_search(client: httpx.AsyncClient, fakes: Any
     fakes.policy = Detectors(context=(Detector("words", Action.BLOCK),))
     play(fakes, searching("ferry"), saying("At nine."))
     answer = await whole(client, **ASKED, include=["file_search_call.results"])
-    assert [each.filename for each in answer.output[0].results] == ["guide-1.pdf"]
+    assert [result.filename for result in answer.output[0].results] == ["guide-1.pdf"]
     assert "secret" not in fakes.generator.prompts[-1].messages[-1].text
     fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
     fakes.retriever.queries.clear()

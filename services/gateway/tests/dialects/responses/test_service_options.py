@@ -53,7 +53,7 @@ async def test_options_of_the_service(client: httpx.AsyncClient, fakes: Any) -> 
 
 
 async def test_a_prompt_is_an_assistant(fakes: Any, settings: Settings, tmp_path: Path) -> None:
-    """A prompt's id chooses the assistant of that name. An unknown id or a model beside it is refused."""
+    """A prompt's id chooses the assistant of that name. An unknown id or another model is refused."""
     path = tmp_path / "frontends.yaml"
     path.write_text(ASSISTANTS)
     fakes.frontends = FrontendsFile(path)
@@ -63,9 +63,17 @@ async def test_a_prompt_is_an_assistant(fakes: Any, settings: Settings, tmp_path
         answer = responses.response(response.json())
         assert (answer.prompt.id, answer.model) == ("harbour", "harbour")
         assert fakes.generator.prompts[0].messages[0].text.startswith("You answer visitors.")
-        for body, status, param in (
-            ({"prompt": {"id": "unknown"}}, 404, "prompt.id"),
-            ({"prompt": {"id": "harbour"}, "model": "m"}, 400, "model"),
+        same = await client.post(PATH, json={"input": "When?", "prompt": {"id": "harbour"}, "model": "harbour"})
+        assert same.status_code == 200
+        for body, status, param, message in (
+            ({"prompt": {"id": "unknown"}}, 404, "prompt.id", "there is no assistant"),
+            (
+                {"prompt": {"id": "harbour"}, "model": "m"},
+                400,
+                "model",
+                "must be absent or the same name as prompt.id",
+            ),
         ):
             refused = await client.post(PATH, json={"input": "When?", **body})
             assert (refused.status_code, refused.json()["error"]["param"]) == (status, param)
+            assert message in refused.json()["error"]["message"]

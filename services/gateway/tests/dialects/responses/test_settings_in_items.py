@@ -38,7 +38,7 @@ async def test_additional_tools(client: httpx.AsyncClient, fakes: Any) -> None:
     await ask(client, input="And now?", previous_response_id=first.id)
     for prompt in fakes.generator.prompts:
         functions = [tool["function"] for tool in json.loads(prompt.parameters_json)["tools"]]
-        assert [(each["name"], each.get("description")) for each in functions] == [
+        assert [(function["name"], function.get("description")) for function in functions] == [
             ("find", "Find a ferry."),
             ("run", ""),
         ]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.responses import tools
-from gateway.dialects.responses.offered_tools import Offered, function_name
+from gateway.dialects.responses.offered_tools import OfferedTool, function_name
 from gateway.dialects.responses.tools import Tools
 from gateway.domain.text_documents import Equals
 from servicekit.errors import InvalidRequest
@@ -25,11 +25,15 @@ def read(*listed: Any, refuse_unknown: bool = False, **more: Any) -> Tools:
 def test_functions_and_custom_tools_go_to_the_model() -> None:
     """A custom tool is a function with one string, and its description contains the grammar."""
     parsed = read(FIND, RUN)
-    find, run = parsed.chat
+    find, run = parsed.chat_tools
     assert find == {"type": "function", "function": {k: v for k, v in FIND.items() if k != "type"}}
     assert run["function"]["parameters"]["required"] == ["input"]
     assert "[a-z]+" in run["function"]["description"]
-    assert (parsed.functions, parsed.dropped, parsed.search) == ({"run": Offered("run", custom=True)}, [], None)
+    assert (parsed.functions, parsed.dropped, parsed.search) == (
+        {"run": OfferedTool("run", is_custom=True)},
+        [],
+        None,
+    )
     assert [tool["type"] for tool in parsed.shown] == ["function", "custom"]
 
 
@@ -42,15 +46,18 @@ def test_a_namespace() -> None:
     The first one has the namespace's description.
     """
     parsed = read(CRM, FIND, tool_choice={"type": "function", "name": "find", "namespace": "crm"})
-    assert [tool["function"]["name"] for tool in parsed.chat] == ["crm__find", "crm__run", "find"]
-    assert parsed.chat[0]["function"]["description"] == "Customers."
-    assert "Customers." not in parsed.chat[1]["function"]["description"]
-    assert parsed.functions == {"crm__find": Offered("find", "crm"), "crm__run": Offered("run", "crm", custom=True)}
+    assert [tool["function"]["name"] for tool in parsed.chat_tools] == ["crm__find", "crm__run", "find"]
+    assert parsed.chat_tools[0]["function"]["description"] == "Customers."
+    assert "Customers." not in parsed.chat_tools[1]["function"]["description"]
+    assert parsed.functions == {
+        "crm__find": OfferedTool("find", "crm"),
+        "crm__run": OfferedTool("run", "crm", is_custom=True),
+    }
     assert [tool["type"] for tool in parsed.shown] == ["namespace", "function"]
     assert [tool["name"] for tool in parsed.shown[0]["tools"]] == ["find", "run"]
     assert parsed.chat_choice == {"type": "function", "function": {"name": "crm__find"}}
     only = read(CRM, FIND, tool_choice={"type": "allowed_tools", "tools": [{"type": "namespace", "name": "crm"}]})
-    assert [tool["function"]["name"] for tool in only.chat] == ["crm__find", "crm__run"]
+    assert [tool["function"]["name"] for tool in only.chat_tools] == ["crm__find", "crm__run"]
 
 
 def test_names_of_functions() -> None:
@@ -105,6 +112,8 @@ def test_unsupported_tools_are_dropped_or_refused() -> None:
         read({"type": "web_search"}, tool_choice={"type": "web_search"})
     with pytest.raises(InvalidRequest, match="requires a tool"):
         read({"type": "web_search"}, tool_choice="required")
+    with pytest.raises(InvalidRequest, match="requires the tool file_search"):
+        read(FIND, tool_choice={"type": "file_search"})
 
 
 @pytest.mark.parametrize(
@@ -128,7 +137,7 @@ def test_allowed_tools() -> None:
     """The model gets only the allowed tools."""
     choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "find"}]}
     parsed = read(FIND, RUN, SEARCH, tool_choice=choice)
-    assert [tool["function"]["name"] for tool in parsed.chat] == ["find"]
+    assert [tool["function"]["name"] for tool in parsed.chat_tools] == ["find"]
     assert (parsed.chat_choice, parsed.search) == ("required", None)
     with pytest.raises(InvalidRequest, match="names no tool"):
         read(FIND, tool_choice={"type": "function", "name": "other"})

@@ -137,13 +137,13 @@ class Calls:
             fields.integer("last_page", 1, tools.MAX_PAGE) or 0,
         )
         if part.last_page and part.first_page > part.last_page:
-            raise fields.wrong("last_page", "must not be before first_page")
+            raise fields.invalid("last_page", "must not be before first_page")
         turn = agent.turn("", (index,))
         read = await self._reader.read(turn, index, document_id, part, agent.timeline, agent.deadline)
         return index, read, part
 
     async def _ask(self, agent: AgentRequest, fields: Fields, progress: Progress) -> types.CallToolResult:
-        turn = agent.question(
+        turn = agent.question_turn(
             _query_text(fields, "question"), agent.indexes(fields.text("index")), fields.text("language")
         )
         answer = Answer()
@@ -227,9 +227,9 @@ def _query_text(fields: Fields, name: str) -> str:
     """
     text = fields.text(name)
     if not text.strip():
-        raise fields.wrong(name, "must be text that is not blank")
+        raise fields.invalid(name, "must be text that is not blank")
     if len(text) > tools.MAX_QUERY_LENGTH:
-        raise fields.wrong(name, f"must have at most {tools.MAX_QUERY_LENGTH} characters")
+        raise fields.invalid(name, f"must have at most {tools.MAX_QUERY_LENGTH} characters")
     return text
 
 

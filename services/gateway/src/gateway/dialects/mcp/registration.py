@@ -6,7 +6,7 @@ import msgspec
 from servicekit.errors import CausewayError, http_status
 
 from gateway.dialects.openapi import Schema
-from gateway.dialects.problem import SERVER_FAULT
+from gateway.dialects.problem import SERVER_ERROR
 from gateway.dialects.registration import Registration
 from gateway.frontends.profiles import Frontend
 from gateway.routing.route import AdmissionClass, IndexReach, QuotaUnit, Role, Route
@@ -42,7 +42,7 @@ _ERROR: Schema = {
 
 def error_body(_frontend: Frontend, _headers: Mapping[bytes, bytes], error: CausewayError) -> bytes:
     """Return the body of an error that occurs before the MCP server reads the message."""
-    code = _INTERNAL if http_status(error) >= SERVER_FAULT else _INVALID_REQUEST
+    code = _INTERNAL if http_status(error) >= SERVER_ERROR else _INVALID_REQUEST
     return msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": error.message}})
 
 

@@ -36,7 +36,7 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-def _within(minimum: int, maximum: int, default: int | None = None, **more: Any) -> dict[str, Any]:
+def _integer(minimum: int, maximum: int, default: int | None = None, **more: Any) -> dict[str, Any]:
     optional = {} if default is None else {"default": default}
     return {"type": "integer", "minimum": minimum, "maximum": maximum, **optional, **more}
 
@@ -45,11 +45,11 @@ def _query(description: str) -> dict[str, Any]:
     return {"type": "string", "minLength": 1, "maxLength": MAX_QUERY_LENGTH, "description": description}
 
 
-PARTS = {
-    "offset": _within(0, MAX_OFFSET, 0, description="Characters to skip: next_offset of the previous part"),
-    "length": _within(1, MAX_TEXT_LENGTH, DEFAULT_LENGTH, description="Maximum number of characters of the text"),
-    "first_page": _within(1, MAX_PAGE, description="First page, if the document has pages"),
-    "last_page": _within(1, MAX_PAGE, description="Last page"),
+_PART_ARGUMENTS = {
+    "offset": _integer(0, MAX_OFFSET, 0, description="Characters to skip: next_offset of the previous part"),
+    "length": _integer(1, MAX_TEXT_LENGTH, DEFAULT_LENGTH, description="Maximum number of characters of the text"),
+    "first_page": _integer(1, MAX_PAGE, description="First page, if the document has pages"),
+    "last_page": _integer(1, MAX_PAGE, description="Last page"),
 }
 """The arguments that select a part of a document's text."""
 
@@ -67,7 +67,7 @@ _DEFINITIONS = {
             ["query"],
             query=_query("What to look for, in a few words or a sentence"),
             index=_INDEX,
-            top=_within(1, MAX_PASSAGES, DEFAULT_PASSAGES, description="Maximum number of results"),
+            top=_integer(1, MAX_PASSAGES, DEFAULT_PASSAGES, description="Maximum number of results"),
             filters={
                 "type": "object",
                 "description": "All of these values must be in the document's metadata",
@@ -96,7 +96,9 @@ _DEFINITIONS = {
         description="Read the text of a document that search found, whole or in parts. If next_offset is a "
         "number, more text follows: call again with this number as offset.",
         input_schema=_object(
-            ["id"], id={"type": "string", "minLength": 3, "description": "The id of a search result"}, **PARTS
+            ["id"],
+            id={"type": "string", "minLength": 3, "description": "The id of a search result"},
+            **_PART_ARGUMENTS,
         ),
         output_schema=_result(
             id=_TEXT,
@@ -163,5 +165,5 @@ DEFINITIONS = tuple(_DEFINITIONS[name] for name in TOOLS)
 
 def input_schema(name: str) -> dict[str, Any] | None:
     """Return the schema of a tool's arguments, or None if the tool does not exist."""
-    tool = next((each for each in DEFINITIONS if each.name == name), None)
+    tool = next((tool for tool in DEFINITIONS if tool.name == name), None)
     return None if tool is None else tool.input_schema

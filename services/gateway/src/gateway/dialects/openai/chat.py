@@ -34,7 +34,7 @@ from gateway.frontends.profiles import Frontend
 PLATFORM_MEMBERS = ("index_name", "context_token_ratio", "detectors", "retrieval")
 """Members of a request for the platform. A model server never receives them."""
 
-_MAX_QUOTED = 100
+_MAX_QUOTED_LENGTH = 100
 
 # The gateway reads these members of every request. If a request passes through, the model server validates the
 # other members.
@@ -75,7 +75,9 @@ class OpenAiChat:
         self._threshold = similarity_threshold
         self._exchange_type = exchange
 
-    def parse(self, request: ChatRequest, searched: tuple[str, ...] = (), *, check_limits: bool = True) -> Exchange:
+    def parse(
+        self, request: ChatRequest, search_indexes: tuple[str, ...] = (), *, check_limits: bool = True
+    ) -> Exchange:
         """See `Dialect`.
 
         If a request names an index and its messages or options are invalid, the turn contains the error. The
@@ -83,8 +85,8 @@ class OpenAiChat:
 
         Args:
             request: The request.
-            searched: The indexes to search, even if the chat has tools. The caller has checked that the profile
-                allows them.
+            search_indexes: The indexes to search, even if the chat has tools. The caller has checked that the
+                profile allows them.
             check_limits: Whether to check the profile's limits; false if another dialect has checked them.
 
         Raises:
@@ -98,7 +100,7 @@ class OpenAiChat:
         stream = known.flag("stream") if request.streaming is None else request.streaming
         if check_limits:
             _check_limits(raw, frontend)
-        indexes = searched or _indexes(known, frontend)
+        indexes = search_indexes or _indexes(known, frontend)
         defaults = Fields(dict(frontend.overrides) if frontend.always_searches else {}, "context.overrides")
         turn = Turn(
             principal=frontend.principal_for(
@@ -122,13 +124,15 @@ class OpenAiChat:
         )
         try:
             return self._exchange(
-                turn, raw, indexes, frontend, defaults, streaming=stream, must_search=bool(searched)
+                turn, raw, indexes, frontend, defaults, streaming=stream, must_search=bool(search_indexes)
             )
         except InvalidRequest as error:
             if not indexes:
                 raise
             return self._exchange_type(
-                replace(turn, original=replace(turn.original, objection=error)), streaming=stream, sources=True
+                replace(turn, original=replace(turn.original, deferred_error=error)),
+                streaming=stream,
+                has_source_nodes=True,
             )
 
     def _exchange(
@@ -151,11 +155,11 @@ class OpenAiChat:
         always_searches = must_search or (frontend.always_searches and frontend.searches_with_tools)
         tools = b"".join(bytes(raw[name]) for name in ("tools", "functions") if _has_items(raw, name))
         searches = bool(indexes) and (always_searches or not tools)
-        usage = False
-        composed = self._exchange_type.composed
-        has_profile = options != PromptOptions() or bool(parameters) or bool(frontend.assistant)
-        reads_messages = composed or has_profile or detectors != Detectors()
-        if policy := frontend.detectors != Detectors():
+        include_usage = False
+        composes_request = self._exchange_type.composes_request
+        has_profile_options = options != PromptOptions() or bool(parameters) or bool(frontend.assistant)
+        reads_messages = composes_request or has_profile_options or detectors != Detectors()
+        if has_policy := frontend.detectors != Detectors():
             frontend.check_unjudged(name for name, value in raw.items() if bytes(value) != b"null")
             conversation.check_names(turn.original.json)
         if searches or reads_messages:
@@ -163,11 +167,11 @@ class OpenAiChat:
             searches = searches and (always_searches or all(map(conversation.searchable, messages)))
         if searches or reads_messages:
             known = json_fields.pick(raw, _CONVERSATION_FIELDS)
-            usage = known.object("stream_options").flag("include_usage")
+            include_usage = known.object("stream_options").flag("include_usage")
             if detectors != Detectors():
-                conversation.check_readable(messages, policy=policy)
-            json = b"" if composed else turn.original.json
-            turn = _with_messages(turn, raw, known, messages, tools, detectors, json)
+                conversation.check_readable(messages, has_policy=has_policy)
+            original_json = b"" if composes_request else turn.original.json
+            turn = _with_messages(turn, raw, known, messages, tools, detectors, original_json)
         if searches:
             names_index = bool(known.text("index_name"))
             turn = frontend_turn.with_question(
@@ -181,8 +185,10 @@ class OpenAiChat:
                 # The search refuses an unknown index.
                 original=replace(turn.original, required_indexes=()),
             )
-        turn = frontend_turn.with_profile(turn, options, parameters, composed=composed)
-        return self._exchange_type(turn, streaming=streaming, include_usage=usage, sources=bool(indexes))
+        turn = frontend_turn.with_profile(turn, options, parameters, composes_request=composes_request)
+        return self._exchange_type(
+            turn, streaming=streaming, include_usage=include_usage, has_source_nodes=bool(indexes)
+        )
 
     def _retrieval(self, defaults: Retrieval, options: Fields, ratio: float | None) -> Retrieval:
         """Return the options of the search. The request's options have priority over the profile's."""
@@ -251,13 +257,13 @@ def _ratio(raw: Raw) -> float | None:
     value = json_fields.value(raw.get("context_token_ratio"), "context_token_ratio")
     if value is None:
         return None
-    least, most = turn_settings.MIN_CONTEXT_RATIO, turn_settings.MAX_CONTEXT_RATIO
+    minimum, maximum = turn_settings.MIN_CONTEXT_RATIO, turn_settings.MAX_CONTEXT_RATIO
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not least <= value <= most:
+    if not is_number or not minimum <= value <= maximum:
         ratio = bytes(raw["context_token_ratio"]).decode()
-        ratio = ratio if len(ratio) <= _MAX_QUOTED else f"{ratio[:_MAX_QUOTED]}…"
+        ratio = ratio if len(ratio) <= _MAX_QUOTED_LENGTH else f"{ratio[:_MAX_QUOTED_LENGTH]}…"
         raise InvalidRequest(
-            f"Invalid context_token_ratio: {ratio}. Must be between {least} and {most}.",
+            f"Invalid context_token_ratio: {ratio}. Must be between {minimum} and {maximum}.",
             field="context_token_ratio",
         )
     return float(value)
@@ -270,7 +276,7 @@ def _with_messages(
     messages: list[Message],
     tools: bytes,
     detectors: Detectors,
-    json: bytes,
+    original_json: bytes,
 ) -> Turn:
     """Return the turn with its messages, for a request that is not passed through.
 
@@ -281,7 +287,7 @@ def _with_messages(
         messages: The messages.
         tools: The tools as JSON.
         detectors: The detectors of the turn.
-        json: The request, or empty if the model server must not receive it unchanged.
+        original_json: The request, or empty if the model server must not receive it unchanged.
     """
     *history, last = messages
     ends_with_question = last.role == "user" and not last.content_json
@@ -299,7 +305,7 @@ def _with_messages(
         or known.integer("max_tokens", 1, turn_settings.MAX_ANSWER_TOKENS),
         original=replace(
             turn.original,
-            json=json,
+            json=original_json,
             question_extra_json=last.extra_json if ends_with_question else b"",
             question_gaps=last.gaps if ends_with_question else (),
             tools_json=tools,

@@ -16,11 +16,11 @@ from gateway.dialects.openai.chat import OpenAiChat
 from gateway.dialects.openai.render import NOT_FINISHED, OpenAiExchange
 from gateway.dialects.problem import problem
 from gateway.domain import Batch, Completion, Delta, Finish
-from gateway.domain.deltas import choices_of, members_of
+from gateway.domain.deltas import choices_of, index_of, members_of
 
 _FIELD_NAMES = {"index": "index_name", "messages": "prompt"}
 # Members that this dialect does not support, with the only values that are allowed. They have no effect.
-_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
+_ALLOWED_VALUES: Mapping[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "echo": (None, False),
     "best_of": (None, 1),
@@ -47,14 +47,14 @@ class OpenAiCompletions:
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`."""
         raw = json_fields.members(request.body)
-        fields = json_fields.pick(raw, ("prompt", *_DEFAULTS))
-        for name, disabling in _DEFAULTS.items():
-            if fields.get(name) not in disabling:
-                raise fields.wrong(
+        fields = json_fields.pick(raw, ("prompt", *_ALLOWED_VALUES))
+        for name, allowed in _ALLOWED_VALUES.items():
+            if fields.get(name) not in allowed:
+                raise fields.invalid(
                     name, "is not supported, because the model receives the prompt as a chat; remove it"
                 )
         messages = [{"role": "user", "content": _prompt(fields)}]
-        others = {name: value for name, value in raw.items() if name != "prompt" and name not in _DEFAULTS}
+        others = {name: value for name, value in raw.items() if name != "prompt" and name not in _ALLOWED_VALUES}
         return self._chat.parse(replace(request, body=_encode(others | {"messages": messages})))
 
     def error(self, error: CausewayError) -> bytes:
@@ -74,9 +74,9 @@ def _prompt(fields: Fields) -> str:
     if isinstance(prompt, list) and prompt and all(map(token_ids.is_id, prompt)):
         prompt = token_ids.text_of(prompt, fields, "prompt")
     if isinstance(prompt, list) and len(prompt) > 1:
-        raise fields.wrong("prompt", "must be one text; send each prompt in its own request")
+        raise fields.invalid("prompt", "must be one text; send each prompt in its own request")
     if not isinstance(prompt, str) or not prompt.strip():
-        raise fields.wrong("prompt", "must be a text that is not blank")
+        raise fields.invalid("prompt", "must be a text that is not blank")
     return prompt
 
 
@@ -84,8 +84,8 @@ class TextExchange(OpenAiExchange):
     """`Exchange` of one text completion. A choice has a text instead of a message."""
 
     prefix = "cmpl-"
-    whole = chunk = "text_completion"
-    composed = True
+    completion_object = chunk_object = "text_completion"
+    composes_request = True
 
     def take(self, batch: Batch) -> None:
         """See `Exchange`. A model server's chat completion becomes a text completion."""
@@ -95,7 +95,7 @@ class TextExchange(OpenAiExchange):
     def _whole_chunk(event: Completion) -> bytes:
         return _as_text(event).raw_json
 
-    def _delta(self, event: Delta, out: list[bytes]) -> None:
+    def _write_delta(self, event: Delta, out: list[bytes]) -> None:
         self._flush_finish(out)
         self._started.add(event.choice)
         if event.text:
@@ -105,13 +105,13 @@ class TextExchange(OpenAiExchange):
         self._started.add(finish.choice)
         self._write_text(finish.choice, "", _encode(finish.reason or None), out)
 
-    def _write_text(self, choice: int, text: str, reason: bytes, out: list[bytes]) -> None:
+    def _write_text(self, choice: int, text: str, finish_reason_json: bytes, out: list[bytes]) -> None:
         body = b'"choices":[{"index":%d,"text":%b,"logprobs":null,"finish_reason":%b}]' % (
             choice,
             _encode(text),
-            reason,
+            finish_reason_json,
         )
-        out.append(self._around(body, self._tail))
+        out.append(self._encoded_chunk(body, self._tail))
 
     @staticmethod
     def _choice_of(index: int, answer: Answer) -> dict[str, Any]:
@@ -129,12 +129,12 @@ def _as_text(completion: Completion) -> Completion:
     body = members_of(completion.raw_json)
     texts = [
         {
-            "index": choice.get("index", at),
+            "index": index_of(choice, position),
             "text": _content(choice.get("message") or {}),
             "logprobs": None,
             "finish_reason": choice.get("finish_reason"),
         }
-        for at, choice in enumerate(choices_of(body))
+        for position, choice in enumerate(choices_of(body))
     ]
     return Completion(_encode(body | {"object": "text_completion", "choices": texts}))
 

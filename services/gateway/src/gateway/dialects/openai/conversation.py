@@ -20,7 +20,7 @@ interprets them in its own way."""
 _JUDGED_ROLES = ("user", "tool", "function")
 """The roles whose messages all detectors judge. The detectors of a policy judge the messages of all roles."""
 
-_INVALID = "Invalid request format"
+_INVALID_FORMAT = "Invalid request format"
 _messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 
@@ -39,22 +39,22 @@ def messages(raw: Raw) -> list[Message]:
     except (ValueError, RecursionError):
         items = []
     if not items:
-        raise InvalidRequest(f"{_INVALID}: messages must be a non-empty list of objects.", field="messages")
+        raise InvalidRequest(f"{_INVALID_FORMAT}: messages must be a non-empty list of objects.", field="messages")
     return [_message(item, f"messages[{at}]") for at, item in enumerate(items)]
 
 
 def _message(item: Raw, path: str) -> Message:
     role = json_fields.value(item.get("role"), f"{path}.role")
     if not isinstance(role, str) or not role:
-        raise InvalidRequest(f"{_INVALID}: messages must contain 'role'.", field=f"{path}.role")
+        raise InvalidRequest(f"{_INVALID_FORMAT}: messages must contain 'role'.", field=f"{path}.role")
     field = f"{path}.content"
     content = json_fields.value(item.get("content"), field)
     if content is None and role != "assistant":
-        raise InvalidRequest(f"{_INVALID}: messages must contain 'content' for role '{role}'.", field=field)
+        raise InvalidRequest(f"{_INVALID_FORMAT}: messages must contain 'content' for role '{role}'.", field=field)
     if content is not None and not isinstance(content, str | list):
-        raise InvalidRequest(f"{_INVALID}: 'content' must be a string or a list of parts.", field=field)
+        raise InvalidRequest(f"{_INVALID_FORMAT}: 'content' must be a string or a list of parts.", field=field)
     if role == "user" and not content:
-        raise InvalidRequest(f"{_INVALID}: user messages must contain 'content'.", field=field)
+        raise InvalidRequest(f"{_INVALID_FORMAT}: user messages must contain 'content'.", field=field)
     for name in item:
         json_fields.value(item[name], f"{path}.{name}")
     extra = json_fields.without(item, ("role", "content"))
@@ -88,11 +88,11 @@ def split(messages: list[Message]) -> tuple[list[int], list[int]]:
     Raises:
         InvalidRequest: No user message with text follows the last answer.
     """
-    latest = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
-    questions = [at for at, message in enumerate(messages) if at > latest and message.role == "user"]
+    last_answer = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    questions = [at for at, message in enumerate(messages) if at > last_answer and message.role == "user"]
     if not any(messages[at].text.strip() for at in questions):
         raise InvalidRequest("There must be a user prompt since the latest assistant message.", field="messages")
-    return questions, [at for at, message in enumerate(messages) if at <= latest or message.role != "user"]
+    return questions, [at for at, message in enumerate(messages) if at <= last_answer or message.role != "user"]
 
 
 def common_extra(questions: list[Message]) -> bytes:
@@ -121,23 +121,23 @@ def check_names(body: bytes) -> None:
         raise InvalidRequest("The body has an object with a duplicate name. Send each name once.", field="body")
 
 
-def check_readable(messages: list[Message], *, policy: bool) -> None:
+def check_readable(messages: list[Message], *, has_policy: bool) -> None:
     """Check that detectors can read the messages.
 
     Args:
         messages: All messages.
-        policy: Whether a policy applies. The detectors of a policy judge the messages of all roles.
+        has_policy: Whether a policy applies. The detectors of a policy judge the messages of all roles.
 
     Raises:
         InvalidRequest: A message has parts other than text, or an unknown role.
     """
     for at, message in enumerate(messages):
-        if policy and message.role not in _KNOWN_ROLES:
+        if has_policy and message.role not in _KNOWN_ROLES:
             raise UnknownRole(
                 f"messages[{at}].role must be one of {', '.join(_KNOWN_ROLES)}, not {message.role[:100]!r}.",
                 field=f"messages[{at}].role",
             )
-        if message.content_json and (policy or message.role in _JUDGED_ROLES):
+        if message.content_json and (has_policy or message.role in _JUDGED_ROLES):
             raise InvalidRequest(
                 f"messages[{at}].content has parts other than text. Send only text, because detectors judge it.",
                 field=f"messages[{at}].content",

@@ -59,21 +59,21 @@ def _texts(items: Any, fields: Fields) -> tuple[str, ...]:
     if isinstance(items, str) or (isinstance(items, list) and items and token_ids.is_id(items[0])):
         items = [items]
     if not isinstance(items, list) or not items:
-        raise fields.wrong(
+        raise fields.invalid(
             "input", "must be a text, a list of token ids, or a list of texts and lists of token ids"
         )
     if len(items) > MAX_INPUTS:
-        raise fields.wrong("input", f"must have at most {MAX_INPUTS} texts")
+        raise fields.invalid("input", f"must have at most {MAX_INPUTS} texts")
     texts: list[str] = []
     for number, item in enumerate(items):
         path = "input" if len(items) == 1 else f"input[{number}]"
         text = _decoded(item, fields, path) if isinstance(item, list) else item
         if not isinstance(text, str):
-            raise fields.wrong(path, "must be a text")
+            raise fields.invalid(path, "must be a text")
         if not text.strip():
-            raise fields.wrong(path, "must not be blank")
+            raise fields.invalid(path, "must not be blank")
         if len(text) > _MAX_INPUT_LENGTH:
-            raise fields.wrong(path, f"must have at most {_MAX_INPUT_LENGTH} characters")
+            raise fields.invalid(path, f"must have at most {_MAX_INPUT_LENGTH} characters")
         texts.append(text)
     return tuple(texts)
 
@@ -85,9 +85,9 @@ def _decoded(ids: list[Any], fields: Fields, path: str) -> str:
         InvalidRequest: The list has an invalid id, or too many ids.
     """
     if not all(map(token_ids.is_id, ids)):
-        raise fields.wrong(path, "must be a text, or a list of token ids")
+        raise fields.invalid(path, "must be a text, or a list of token ids")
     if len(ids) > _MAX_INPUT_LENGTH:
-        raise fields.wrong(path, f"must have at most {_MAX_INPUT_LENGTH} tokens")
+        raise fields.invalid(path, f"must have at most {_MAX_INPUT_LENGTH} tokens")
     return token_ids.text_of(ids, fields, path)
 
 

@@ -65,18 +65,22 @@ def with_question(turn: Turn, messages: list[Message], *, requires_question: boo
     )
 
 
-def with_profile(turn: Turn, options: PromptOptions, parameters: dict[str, Any], *, composed: bool) -> Turn:
+def with_profile(turn: Turn, options: PromptOptions, parameters: dict[str, Any], *, composes_request: bool) -> Turn:
     """Return the turn with the prompt options and the parameters of its profile, if the profile has any.
 
     Args:
         turn: The turn of the request.
         options: The prompt options of the profile.
         parameters: The profile's default parameters for the model.
-        composed: Whether the gateway always composes the request for the model server.
+        composes_request: Whether the gateway always composes the request for the model server.
     """
-    if not (composed or parameters or turn.answers_as or replace(options, rewrite=False) != PromptOptions()):
+    if not (
+        composes_request or parameters or turn.answers_as or replace(options, rewrite=False) != PromptOptions()
+    ):
         return turn if options == turn.prompting else replace(turn, prompting=options)
-    is_plain = composed and not parameters and not turn.original.messages and b"null" not in turn.parameters_json
+    is_plain = (
+        composes_request and not parameters and not turn.original.messages and b"null" not in turn.parameters_json
+    )
     if is_plain and options == turn.prompting:
         return turn
     requested = {name: raw for name, raw in _object.decode(turn.parameters_json).items() if bytes(raw) != b"null"}

@@ -57,18 +57,18 @@ def registration(openai: Dialect, completions: Dialect) -> Registration:
         openai: The dialect of chat completions.
         completions: The dialect of text completions.
     """
-    for_chats = operation(
+    chat_operation = operation(
         "Chat completion, with retrieval if index_name is given",
         TAG,
         {"application/json": {"schema": _REQUEST}},
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
         PROBLEM,
     )
-    for_deployments = for_chats | {
+    deployment_operation = chat_operation | {
         "summary": "Chat completion by the model in the path, for Azure's clients",
         "parameters": [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}],
     }
-    for_texts = operation(
+    completion_operation = operation(
         "Text completion, with retrieval if index_name is given",
         TAG,
         {"application/json": {"schema": _COMPLETION}},
@@ -77,10 +77,10 @@ def registration(openai: Dialect, completions: Dialect) -> Registration:
     )
     return Registration(
         chats=(
-            ChatRoute("/v1/completions", always(completions), for_texts),
-            ChatRoute("/v1/chat/completions", always(openai), for_chats),
+            ChatRoute("/v1/completions", always(completions), completion_operation),
+            ChatRoute("/v1/chat/completions", always(openai), chat_operation),
             # Azure's clients send the model in the path, and an API version, which the gateway ignores.
-            ChatRoute("/openai/deployments/{model:path}/chat/completions", always(openai), for_deployments),
+            ChatRoute("/openai/deployments/{model:path}/chat/completions", always(openai), deployment_operation),
         ),
         tags={TAG: "OpenAI's API. `index_name` requests retrieval."},
     )

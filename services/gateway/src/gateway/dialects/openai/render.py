@@ -50,24 +50,26 @@ class OpenAiExchange:
         turn: The turn.
         streaming: Whether the answer is a stream.
         include_usage: Whether the last chunk of a stream has the token counts.
-        sources: Whether the answer has ``source_nodes``, because the request or the profile names an index. Without
-            a search, the value is null.
+        has_source_nodes: Whether the answer has ``source_nodes``, because the request or the profile names an
+            index. Without a search, the value is null.
 
     Attributes:
         prefix: The prefix of the completion's id.
-        whole: The value of ``object`` in an answer in one piece.
-        chunk: The value of ``object`` in a chunk.
-        composed: Whether the gateway always composes the request for the model server. Otherwise the model server
-            may receive the client's bytes.
+        completion_object: The value of ``object`` in an answer in one piece.
+        chunk_object: The value of ``object`` in a chunk.
+        composes_request: Whether the gateway always composes the request for the model server. Otherwise the model
+            server may receive the client's bytes.
     """
 
     prefix = "chatcmpl-"
-    whole = "chat.completion"
-    chunk = "chat.completion.chunk"
-    composed = False
+    completion_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+    composes_request = False
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
-    def __init__(self, turn: Turn, *, streaming: bool, include_usage: bool = False, sources: bool = False) -> None:
+    def __init__(
+        self, turn: Turn, *, streaming: bool, include_usage: bool = False, has_source_nodes: bool = False
+    ) -> None:
         self.turn = turn
         self.streaming = streaming
         self._include_usage = include_usage
@@ -75,7 +77,7 @@ class OpenAiExchange:
         # The members of a chunk other than the choices. The model server's values replace these.
         self._envelope: dict[str, Any] = {
             "id": f"{self.prefix}{uuid.uuid4().hex}",
-            "object": self.chunk if streaming else self.whole,
+            "object": self.chunk_object if streaming else self.completion_object,
             "created": int(time.time()),
             "model": turn.shown_model,
         }
@@ -85,7 +87,7 @@ class OpenAiExchange:
         self._finish: Finish | None = None
         self._usage: Usage | None = None
         # The members to add to the next chunk.
-        self._extra: dict[str, Any] = {"source_nodes": None} if sources else {}
+        self._extra: dict[str, Any] = {"source_nodes": None} if has_source_nodes else {}
         self._pending_detections: list[Detections] = []
         self._pending_directions = list(directions_of(turn.detectors))
 
@@ -96,7 +98,7 @@ class OpenAiExchange:
         out: list[bytes] = []
         for event in batch:
             if type(event) is Delta:
-                self._delta(event, out)
+                self._write_delta(event, out)
             elif type(event) is Chunk:
                 out.append(_event(self._with_extra(event.raw_json) if self._extra else event.raw_json))
             elif type(event) is Start:
@@ -128,8 +130,8 @@ class OpenAiExchange:
         return _event(problem(error))
 
     def _update_envelope(self, members: dict[str, Any]) -> None:
-        entry = {name: value for name, value in members.items() if value is not None}
-        self._envelope |= entry | {"object": self._envelope["object"]}
+        known = {name: value for name, value in members.items() if value is not None}
+        self._envelope |= known | {"object": self._envelope["object"]}
         self._head = b""
 
     def _with_extra(self, raw_json: bytes) -> bytes:
@@ -137,7 +139,7 @@ class OpenAiExchange:
         extra, self._extra = self._extra, {}
         return _with_members(raw_json, extra)
 
-    def _delta(self, event: Delta, out: list[bytes]) -> None:
+    def _write_delta(self, event: Delta, out: list[bytes]) -> None:
         if self._finish is not None:
             # A choice has ended, and this delta belongs to another choice.
             self._flush_finish(out)
@@ -146,7 +148,7 @@ class OpenAiExchange:
         if event.delta_json or event.choice_json or self._pending_detections or not self._head:
             content = b'"content":' + _encode(event.text) if event.text else b""
             delta = b",".join(filter(None, (content, _members_text(event.delta_json))))
-            self._choice(event.choice, delta, event.choice_json, NOT_FINISHED, out)
+            self._write_choice(event.choice, delta, event.choice_json, NOT_FINISHED, out)
         else:
             # Most deltas have only text.
             out.append(
@@ -156,7 +158,7 @@ class OpenAiExchange:
 
     def _start_choice(self, choice: int, out: list[bytes]) -> None:
         self._started.add(choice)
-        self._choice(choice, b'"role":"assistant","content":""', b"", NOT_FINISHED, out)
+        self._write_choice(choice, b'"role":"assistant","content":""', b"", NOT_FINISHED, out)
 
     def _flush_finish(self, out: list[bytes]) -> None:
         if self._finish is None:
@@ -167,9 +169,11 @@ class OpenAiExchange:
     def _write_finish(self, finish: Finish, out: list[bytes]) -> None:
         if finish.choice not in self._started:
             self._start_choice(finish.choice, out)
-        self._choice(finish.choice, b"", finish.choice_json, _encode(finish.reason or None), out)
+        self._write_choice(finish.choice, b"", finish.choice_json, _encode(finish.reason or None), out)
 
-    def _choice(self, index: int, delta: bytes, others: bytes, reason: bytes, out: list[bytes]) -> None:
+    def _write_choice(
+        self, index: int, delta: bytes, others: bytes, finish_reason_json: bytes, out: list[bytes]
+    ) -> None:
         """Append a chunk of one choice, with all pending members."""
         others = _members_text(others)
         body = b'"choices":[{"index":%d,"delta":{%b}%b%b,"finish_reason":%b}]' % (
@@ -177,18 +181,18 @@ class OpenAiExchange:
             delta,
             b"," if others else b"",
             others,
-            reason,
+            finish_reason_json,
         )
-        out.append(self._around(body, self._tail))
+        out.append(self._encoded_chunk(body, self._tail))
 
-    def _around(self, choices: bytes, tail: bytes) -> bytes:
+    def _encoded_chunk(self, choices: bytes, tail: bytes) -> bytes:
         if not self._head:
             self._head = b"data: " + _encode(self._envelope)[:-1] + b","
-        extra = self._extra | self._detections()
+        extra = self._extra | self._pending_members()
         self._extra = {}
         return b"".join((self._head, choices, b"," if extra else b"", _encode(extra)[1:-1], tail))
 
-    def _detections(self, *, last: bool = False) -> dict[str, Any]:
+    def _pending_members(self, *, last: bool = False) -> dict[str, Any]:
         """Return the members with the pending findings and warnings.
 
         An answer contains each direction that has detectors at least once.
@@ -220,11 +224,11 @@ class OpenAiExchange:
             if self._include_usage and self._usage is not None:
                 self._flush_finish(out)
                 last["usage"] = usage_object(self._usage)
-            self._extra |= last | self._detections(last=True)
+            self._extra |= last | self._pending_members(last=True)
             if self._finish is not None:
                 self._flush_finish(out)
             else:
-                out.append(self._around(b'"choices":[]', b"}\n\n"))
+                out.append(self._encoded_chunk(b'"choices":[]', b"}\n\n"))
         out.append(_DONE)
 
     # --- in one piece -----------------------------------------------------------------------------------------
@@ -273,8 +277,9 @@ class OpenAiExchange:
         message: dict[str, Any] = {"role": "assistant", "content": content}
         merge(message, choice.delta)
         drop_indexes(message)
-        entry = {"index": index, "message": message} | choice.members
-        return entry | {"finish_reason": choice.finish_reason or None}
+        return (
+            {"index": index, "message": message} | choice.members | {"finish_reason": choice.finish_reason or None}
+        )
 
 
 def source_node(passage: Passage) -> dict[str, Any]:
@@ -304,11 +309,11 @@ def _with_members(raw_json: bytes, members: dict[str, Any]) -> bytes:
         present = _object.decode(raw_json)
     except (ValueError, RecursionError):
         return raw_json
-    missing = {name: value for name, value in members.items() if name not in present}
-    if not missing:
+    added = {name: value for name, value in members.items() if name not in present}
+    if not added:
         return raw_json
     head, brace, tail = raw_json.rpartition(b"}")
-    return b"".join((head, b"," if present else b"", _encode(missing)[1:-1], brace, tail))
+    return b"".join((head, b"," if present else b"", _encode(added)[1:-1], brace, tail))
 
 
 def _event(json: bytes) -> bytes:

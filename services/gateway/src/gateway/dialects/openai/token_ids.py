@@ -29,4 +29,4 @@ def text_of(ids: Sequence[int], fields: Fields, path: str) -> str:
         with contextlib.suppress(KeyError):  # some ids within the range have no token
             text: str = encoding.decode(ids)
             return text
-    raise fields.wrong(path, f"has an id that is not a token of {_ENCODING}")
+    raise fields.invalid(path, f"has an id that is not a token of {_ENCODING}")

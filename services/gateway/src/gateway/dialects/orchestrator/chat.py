@@ -14,20 +14,20 @@ from gateway.dialects import detectors_block, json_fields
 from gateway.dialects.exchange import ChatRequest, Exchange, Media
 from gateway.dialects.openai.chat import OpenAiChat
 from gateway.dialects.orchestrator import errors, fields
-from gateway.dialects.orchestrator.choices import ChatForm, Form
+from gateway.dialects.orchestrator.choices import ChatFormat, CompletionFormat
 from gateway.dialects.orchestrator.fields import Raw, invalid
 from gateway.dialects.orchestrator.render import OrchestratorExchange
 from gateway.domain import Chunking, DetectionOptions, DetectorKind, Detectors, InputScope, Turn
 from gateway.frontends.profiles import GuardrailsWire
 
-PLATFORM_MEMBERS = ("chunking", "input_scope")
+DETECTION_OPTIONS = ("chunking", "input_scope")
 """The members that only requests of the orchestrator's API have. A model server never receives them."""
 
-CHUNKINGS = (Chunking.SENTENCE.value, Chunking.MINIMAL.value)
-SCOPES = tuple(scope.value for scope in InputScope)
+_CHUNKINGS = (Chunking.SENTENCE.value, Chunking.MINIMAL.value)
+_SCOPES = tuple(scope.value for scope in InputScope)
 
-_CONVERSATION = frozenset((DetectorKind.CONTENTS, DetectorKind.CHAT))
-_PASSAGES = _CONVERSATION | {DetectorKind.CONTEXT_DOC}
+_MESSAGE_KINDS = frozenset((DetectorKind.CONTENTS, DetectorKind.CHAT))
+_PASSAGE_KINDS = _MESSAGE_KINDS | {DetectorKind.CONTEXT_DOC}
 _LAST_ROLES = ("user", "assistant", "system")
 
 
@@ -58,7 +58,7 @@ class OrchestratorChat:
         self.media = media(wire)
         self._openai = openai
         self._wire = wire
-        self._form = ChatForm()
+        self._format = ChatFormat()
 
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`."""
@@ -69,44 +69,48 @@ class OrchestratorChat:
         requested = requested_detectors(raw)
         self._check_detectors(requested, request.frontend.detectors_for(requested), messages[-1])
         body = (
-            request.body if raw.keys().isdisjoint(PLATFORM_MEMBERS) else json_fields.without(raw, PLATFORM_MEMBERS)
+            request.body
+            if raw.keys().isdisjoint(DETECTION_OPTIONS)
+            else json_fields.without(raw, DETECTION_OPTIONS)
         )
         turn = self._openai.parse(replace(request, body=body)).turn
-        input_kinds = _CONVERSATION if self._wire is GuardrailsWire.ADR else fields.CONTENTS
-        output_kinds = _PASSAGES if turn.retrieval.indexes else _CONVERSATION
+        input_kinds = _MESSAGE_KINDS if self._wire is GuardrailsWire.ADR else fields.CONTENTS
+        output_kinds = _PASSAGE_KINDS if turn.retrieval.indexes else _MESSAGE_KINDS
         kinds = (
             *fields.kinds(input_kinds, requested.input),
             *fields.kinds(fields.CONTENTS, requested.context),
             *fields.kinds(output_kinds, requested.output),
         )
         turn = replace(turn, detection=DetectionOptions(kinds))
-        return exchange(turn, raw, self._form, self._wire)
+        return exchange(turn, raw, self._format, self._wire)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
-        return errors.body(error, self._wire, request_name=self._form.request_name)
+        return errors.body(error, self._wire, request_name=self._format.request_name)
 
-    def _check_detectors(self, requested: Detectors, all_detectors: Detectors, last: dict[str, Any]) -> None:
+    def _check_detectors(
+        self, requested: Detectors, all_detectors: Detectors, last_message: dict[str, Any]
+    ) -> None:
         """Check that the request has detectors, and that its input detectors can judge the last message.
 
         Args:
             requested: The detectors of the request.
             all_detectors: The detectors of the request and of the profile.
-            last: The last message.
+            last_message: The last message.
 
         Raises:
             Unprocessable: The request has no detectors, or its last message has no content that they can judge.
         """
         if self._wire is GuardrailsWire.ADR:
-            fields.required(all_detectors)
+            fields.require_detectors(all_detectors)
         if not requested.input:
             return
         if self._wire is GuardrailsWire.ORCHESTRATOR:
-            if isinstance(last.get("content"), list):
+            if isinstance(last_message.get("content"), list):
                 raise invalid("Detection on array is not supported", "messages")
-            if last.get("role") not in _LAST_ROLES:
+            if last_message.get("role") not in _LAST_ROLES:
                 raise invalid("Last message role must be user, assistant, or system", "messages")
-        if not last.get("content"):
+        if not last_message.get("content"):
             raise invalid(
                 "if input detectors are provided, `content` must not be empty on last message", "messages"
             )
@@ -121,13 +125,13 @@ def requested_detectors(raw: Raw) -> Detectors:
     return detectors_block.parse(json_fields.pick(raw, ("detectors",)).object("detectors"))
 
 
-def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange:
+def exchange(turn: Turn, raw: Raw, completion_format: CompletionFormat, wire: GuardrailsWire) -> Exchange:
     """Return the exchange of a turn, with the options of the orchestrator's routes.
 
     Args:
         turn: The turn.
         raw: The members of the request.
-        form: The format of the completion.
+        completion_format: The format of the completion.
         wire: The wire format of the API.
 
     Raises:
@@ -138,7 +142,7 @@ def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange
     usage = options.object("stream_options")
     return OrchestratorExchange(
         _with_detection(turn, raw, wire),
-        form,
+        completion_format,
         wire,
         streaming=options.flag("stream"),
         include_usage=usage.flag("include_usage"),
@@ -148,8 +152,8 @@ def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange
 
 def _with_detection(turn: Turn, raw: Raw, wire: GuardrailsWire) -> Turn:
     is_adr = wire is GuardrailsWire.ADR
-    chunking = fields.choice(raw, "chunking", CHUNKINGS)
-    scope = fields.choice(raw, "input_scope", SCOPES)
+    chunking = fields.choice(raw, "chunking", _CHUNKINGS)
+    scope = fields.choice(raw, "input_scope", _SCOPES)
     default = Chunking.SENTENCE if is_adr else Chunking.DETECTORS
     return replace(
         turn,

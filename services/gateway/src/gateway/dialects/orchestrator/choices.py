@@ -9,20 +9,20 @@ from gateway.dialects.answer import Choice
 from gateway.domain.deltas import drop_indexes
 
 
-class Form(Protocol):
+class CompletionFormat(Protocol):
     """The format of one kind of completion.
 
     Attributes:
         prefix: The prefix of the completion's id.
-        whole: The value of ``object`` in a completion in one piece.
-        chunk: The value of ``object`` in a chunk.
+        completion_object: The value of ``object`` in a completion in one piece.
+        chunk_object: The value of ``object`` in a chunk.
         request_name: The name of the request to a model in error messages.
         joins_finish: Whether the event with the last text of a choice also has the finish reason.
     """
 
     prefix: str
-    whole: str
-    chunk: str
+    completion_object: str
+    chunk_object: str
     request_name: str
     joins_finish: bool
 
@@ -49,62 +49,62 @@ class Form(Protocol):
         ...
 
 
-class ChatForm:
-    """`Form` of chat completions."""
+class ChatFormat:
+    """`CompletionFormat` of chat completions."""
 
     prefix = "chatcmpl-"
-    whole = "chat.completion"
-    chunk = "chat.completion.chunk"
+    completion_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
     request_name = "chat completion"
     joins_finish = False
 
     def chunk_choice(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:
-        """See `Form`."""
+        """See `CompletionFormat`."""
         delta: dict[str, Any] = {"role": "assistant"} if role else {}
         if text is not None:
             delta["content"] = text
         return {"delta": delta | members}
 
     def complete(self, choice: Choice) -> dict[str, Any]:
-        """See `Form`."""
+        """See `CompletionFormat`."""
         content = choice.text if choice.texts or not choice.delta else None
         message: dict[str, Any] = {"role": "assistant", "content": content} | choice.delta
         drop_indexes(message)
         return {"message": message}
 
     def to_chunk_choice(self, choice: dict[str, Any]) -> dict[str, Any]:
-        """See `Form`."""
+        """See `CompletionFormat`."""
         delta = choice.get("message") or {}
         for number, call in enumerate(delta.get("tool_calls") or ()):
             call.setdefault("index", number)
         return {name: value for name, value in choice.items() if name != "message"} | {"delta": delta}
 
     def has_content(self, choice: dict[str, Any]) -> bool:
-        """See `Form`."""
+        """See `CompletionFormat`."""
         message = choice.get("message")
         return isinstance(message, dict) and bool(message.get("content"))
 
 
-class TextForm:
-    """`Form` of text completions."""
+class TextFormat:
+    """`CompletionFormat` of text completions."""
 
     prefix = "cmpl-"
-    whole = chunk = "text_completion"
+    completion_object = chunk_object = "text_completion"
     request_name = "completion"
     joins_finish = True
 
     def chunk_choice(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:  # noqa: ARG002  # a text has no role
-        """See `Form`."""
+        """See `CompletionFormat`."""
         return {"text": text or ""} | members
 
     def complete(self, choice: Choice) -> dict[str, Any]:
-        """See `Form`."""
+        """See `CompletionFormat`."""
         return {"text": choice.text} | choice.delta
 
     def to_chunk_choice(self, choice: dict[str, Any]) -> dict[str, Any]:
-        """See `Form`."""
+        """See `CompletionFormat`."""
         return choice
 
     def has_content(self, choice: dict[str, Any]) -> bool:
-        """See `Form`."""
+        """See `CompletionFormat`."""
         return bool(choice.get("text"))

@@ -11,13 +11,13 @@ from servicekit.errors import CausewayError
 from gateway.dialects import json_fields
 from gateway.dialects.exchange import ChatRequest, Exchange
 from gateway.dialects.orchestrator import errors, fields
-from gateway.dialects.orchestrator.chat import PLATFORM_MEMBERS, exchange, media, requested_detectors
-from gateway.dialects.orchestrator.choices import TextForm
+from gateway.dialects.orchestrator.chat import DETECTION_OPTIONS, exchange, media, requested_detectors
+from gateway.dialects.orchestrator.choices import TextFormat
 from gateway.domain import DetectionOptions, DetectorKind, OriginalRequest, PromptStyle, Turn
 from gateway.frontends.profiles import GuardrailsWire
 
-_GATEWAY_MEMBERS = (*PLATFORM_MEMBERS, "detectors", "model", "prompt", "stream", "stream_options")
-_OUTPUT = frozenset((DetectorKind.CONTENTS, DetectorKind.GENERATION))
+_GATEWAY_MEMBERS = (*DETECTION_OPTIONS, "detectors", "model", "prompt", "stream", "stream_options")
+_OUTPUT_KINDS = frozenset((DetectorKind.CONTENTS, DetectorKind.GENERATION))
 
 
 class OrchestratorCompletions:
@@ -32,7 +32,7 @@ class OrchestratorCompletions:
     def __init__(self, wire: GuardrailsWire) -> None:
         self.media = media(wire)
         self._wire = wire
-        self._form = TextForm()
+        self._format = TextFormat()
 
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`."""
@@ -49,17 +49,17 @@ class OrchestratorCompletions:
         requested = requested_detectors(raw)
         turn = replace(turn, detectors=request.frontend.detectors_for(requested))
         if self._wire is GuardrailsWire.ADR:
-            fields.required(turn.detectors)
+            fields.require_detectors(turn.detectors)
         kinds = (
             *fields.kinds(fields.CONTENTS, (*requested.input, *requested.context)),
-            *fields.kinds(_OUTPUT, requested.output),
+            *fields.kinds(_OUTPUT_KINDS, requested.output),
         )
         turn = replace(turn, detection=DetectionOptions(kinds))
-        return exchange(turn, raw, self._form, self._wire)
+        return exchange(turn, raw, self._format, self._wire)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
-        return errors.body(error, self._wire, request_name=self._form.request_name)
+        return errors.body(error, self._wire, request_name=self._format.request_name)
 
 
 def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: bytes, *, in_one_piece: bool) -> Turn:

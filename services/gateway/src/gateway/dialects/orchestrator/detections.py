@@ -18,7 +18,7 @@ Results = list[dict[str, Any]]
 """Findings in the orchestrator's format."""
 
 
-def no_content(choice: int) -> dict[str, str]:
+def no_content_warning(choice: int) -> dict[str, str]:
     """Return the warning that a choice has no content to judge."""
     return {"type": "EMPTY_OUTPUT", "message": f"Choice of index {choice} has no content"}
 
@@ -31,13 +31,13 @@ def ordered(results: Results) -> Results:
     )
 
 
-def by_item(events: Iterable[Detections]) -> dict[int, Results]:
+def results_by_item(events: Iterable[Detections]) -> dict[int, Results]:
     """Return the ordered results of each message, passage or choice that has results, by its position."""
-    by_position: dict[int, Results] = {}
+    collected: dict[int, Results] = {}
     for event in events:
         if results := detection_results(event):
-            by_position.setdefault(event.item, []).extend(results)
-    return {item: ordered(results) for item, results in sorted(by_position.items())}
+            collected.setdefault(event.item, []).extend(results)
+    return {item: ordered(results) for item, results in sorted(collected.items())}
 
 
 def entries(direction: Direction, results: Mapping[int, Results]) -> list[dict[str, Any]]:

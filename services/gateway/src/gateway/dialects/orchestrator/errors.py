@@ -17,7 +17,7 @@ from servicekit.errors import (
     http_status,
 )
 
-from gateway.dialects.problem import SERVER_FAULT
+from gateway.dialects.problem import SERVER_ERROR
 from gateway.dialects.upstream_errors import message_of
 from gateway.domain import Action, Detector, DetectorFailure, Detectors, Direction
 from gateway.frontends.profiles import GuardrailsWire
@@ -73,7 +73,7 @@ def status(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR) -> i
     if type(error) is InvalidRequest:
         return _UNPROCESSABLE
     code = http_status(error)
-    if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, code):
+    if wire is GuardrailsWire.ORCHESTRATOR and _is_unexpected(error, code):
         return _INTERNAL_ERROR
     return code
 
@@ -88,14 +88,14 @@ def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, req
             request.
     """
     code = status(error, wire)
-    if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, http_status(error)):
+    if wire is GuardrailsWire.ORCHESTRATOR and _is_unexpected(error, http_status(error)):
         return msgspec.json.encode({"code": code, "details": UNEXPECTED})
     return msgspec.json.encode({"code": code, "details": _details(error, request_name)})
 
 
 def client_error(error: CausewayError, wire: GuardrailsWire) -> CausewayError:
     """Convert an error to an error whose `http_status` is the `status` of these routes."""
-    if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, http_status(error)):
+    if wire is GuardrailsWire.ORCHESTRATOR and _is_unexpected(error, http_status(error)):
         return Unexpected()
     return unprocessable(error)
 
@@ -107,10 +107,10 @@ def unprocessable(error: CausewayError) -> CausewayError:
     return Unprocessable(error.message, field=error.field, resource=error.resource)
 
 
-def _unexpected(error: CausewayError, code: int) -> bool:
+def _is_unexpected(error: CausewayError, code: int) -> bool:
     if isinstance(error, UpstreamRejected):
         return code not in _FORWARDED_STATUSES
-    return code >= SERVER_FAULT or isinstance(error, Internal)
+    return code >= SERVER_ERROR or isinstance(error, Internal)
 
 
 def _details(error: CausewayError, request_name: str) -> str:

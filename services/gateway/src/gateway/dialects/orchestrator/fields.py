@@ -21,8 +21,6 @@ CONTENTS = frozenset((DetectorKind.CONTENTS,))
 # The reference implementation joins at most two names by "or".
 _MAX_OR_NAMES = 2
 
-_PARAMS_OBJECT = "the parameters of a detector must be an object"
-
 
 def members(body: bytes) -> Raw:
     """Return the members of a body.
@@ -65,7 +63,7 @@ def unknown(name: str, known: Sequence[str], field: str) -> Unprocessable:
     return invalid(f"unknown field `{name}`, expected {listed}", field)
 
 
-def only(raw: Raw, required: Collection[str], optional: Collection[str] = ()) -> None:
+def check_members(raw: Raw, required: Collection[str], optional: Collection[str] = ()) -> None:
     """Check that a body has all required members and no unknown member.
 
     Raises:
@@ -79,18 +77,16 @@ def only(raw: Raw, required: Collection[str], optional: Collection[str] = ()) ->
             raise missing(name)
 
 
-def text(raw: Raw, name: str, *, empty: bool = False) -> str:
-    """Return a string. It may be empty only if ``empty`` is true.
+def text(raw: Raw, name: str, *, allow_empty: bool = False) -> str:
+    """Return a string. It may be empty only if ``allow_empty`` is true.
 
     Raises:
         Unprocessable: The value is missing, empty or not a string.
     """
-    if name not in raw:
-        raise missing(name)
     value = _value(raw, name)
     if not isinstance(value, str):
         raise invalid(f"`{name}` must be a string", name)
-    if not value and not empty:
+    if not value and not allow_empty:
         raise invalid(f"`{name}` must not be empty", name)
     return value
 
@@ -109,18 +105,16 @@ def texts(raw: Raw, name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def objects(raw: Raw, name: str, *, empty: bool = False) -> list[dict[str, Any]]:
-    """Return a list of objects. It may be empty only if ``empty`` is true.
+def objects(raw: Raw, name: str, *, allow_empty: bool = False) -> list[dict[str, Any]]:
+    """Return a list of objects. It may be empty only if ``allow_empty`` is true.
 
     Raises:
         Unprocessable: The value is missing, empty or of another type.
     """
-    if name not in raw:
-        raise missing(name)
     value = _value(raw, name)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise invalid(f"`{name}` must be a list of objects", name)
-    if not value and not empty:
+    if not value and not allow_empty:
         raise invalid(f"`{name}` must not be empty", name)
     return value
 
@@ -139,20 +133,18 @@ def choice(raw: Raw, name: str, allowed: Collection[str]) -> str:
     return str(value)
 
 
-def detectors(raw: Raw, name: str = "detectors") -> tuple[Detector, ...]:
+def detectors(raw: Raw) -> tuple[Detector, ...]:
     """Return the detectors of a detection-only route, parsed from ``{id: parameters}``. They only report findings.
 
     Raises:
         Unprocessable: The member is missing, empty or invalid.
     """
-    if name not in raw:
-        raise missing(name)
-    by_id = _value(raw, name)
+    by_id = _value(raw, "detectors")
     if not isinstance(by_id, dict):
-        raise invalid(f"`{name}` must be an object", name)
+        raise invalid("`detectors` must be an object", "detectors")
     if not by_id:
-        raise invalid(f"`{name}` is required", name)
-    return tuple(_detector(detector_id, params, f"{name}.{detector_id}") for detector_id, params in by_id.items())
+        raise invalid("`detectors` is required", "detectors")
+    return tuple(_detector(detector_id, params) for detector_id, params in by_id.items())
 
 
 def kinds(
@@ -162,7 +154,7 @@ def kinds(
     return tuple((detector.detector_id, allowed) for detector in requested)
 
 
-def required(requested: Detectors) -> None:
+def require_detectors(requested: Detectors) -> None:
     """Check that a request has at least one detector.
 
     Raises:
@@ -172,13 +164,19 @@ def required(requested: Detectors) -> None:
         raise invalid("`detectors` is required", "detectors")
 
 
-def _detector(detector_id: str, params: Any, field: str) -> Detector:
+def _detector(detector_id: str, params: Any) -> Detector:
     if params is not None and not isinstance(params, dict):
-        raise invalid(_PARAMS_OBJECT, field)
+        field = f"detectors.{detector_id}"
+        raise invalid(f"`{field}` must be an object with the detector's parameters", field)
     return Detector(detector_id, Action.REPORT, params_json=msgspec.json.encode(params or {}), requested=True)
 
 
 def _value(raw: Raw, name: str) -> Any:
+    """Return the parsed value of a required member.
+
+    Raises:
+        Unprocessable: The member is missing or cannot be read.
+    """
     if name not in raw:
         raise missing(name)
     try:

@@ -16,12 +16,13 @@ from gateway.dialects.exchange import ChatRequest, Exchange
 from gateway.dialects.orchestrator import errors, fields
 from gateway.dialects.orchestrator.chat import media
 from gateway.dialects.orchestrator.completions import text_turn
-from gateway.dialects.orchestrator.detections import by_item
+from gateway.dialects.orchestrator.detections import results_by_item
 from gateway.domain import Batch, Chunking, DetectionOptions, Detections, DetectorKind, Detectors, Turn
 from gateway.frontends.profiles import GuardrailsWire
 
 _KINDS = frozenset((DetectorKind.GENERATION,))
-_NAMES = {
+# OpenAI's names of the parameters by the orchestrator's names.
+_PARAMETER_NAMES = {
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
     "stop_sequences": "stop",
@@ -53,7 +54,7 @@ class OrchestratorGeneration:
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`."""
         raw = fields.members(request.body)
-        fields.only(raw, ("model_id", "prompt", "detectors"), ("text_gen_parameters",))
+        fields.check_members(raw, ("model_id", "prompt", "detectors"), ("text_gen_parameters",))
         requested = fields.detectors(raw)
         turn = text_turn(
             request,
@@ -112,8 +113,8 @@ class _Generation:
         text = answer.choices[0].text if 0 in answer.choices else ""
         tokens = answer.usage.prompt_tokens if answer.usage is not None else 0
         if answer.completion:
-            text, tokens = _read(answer.completion)
-        results = by_item(answer.detections)
+            text, tokens = _parse_completion(answer.completion)
+        results = results_by_item(answer.detections)
         return msgspec.json.encode(
             {
                 "generated_text": text,
@@ -136,7 +137,7 @@ class _Completion(msgspec.Struct):
     usage: _Usage | None = None
 
 
-def _read(completion: bytes) -> tuple[str, int]:
+def _parse_completion(completion: bytes) -> tuple[str, int]:
     """Return the text of a model server's answer and the number of tokens of the prompt.
 
     Raises:
@@ -161,8 +162,8 @@ def _parameters(raw: fields.Raw) -> bytes:
     for name, value in options.members():
         if name == "decoding_method":
             parameters |= {"temperature": 0} if str(value).upper() == "GREEDY" else {}
-        elif name in _NAMES:
-            parameters.setdefault(_NAMES[name], value)
+        elif name in _PARAMETER_NAMES:
+            parameters.setdefault(_PARAMETER_NAMES[name], value)
         else:
-            raise fields.unknown(name, ("decoding_method", *_NAMES), f"text_gen_parameters.{name}")
+            raise fields.unknown(name, ("decoding_method", *_PARAMETER_NAMES), f"text_gen_parameters.{name}")
     return msgspec.json.encode(parameters)

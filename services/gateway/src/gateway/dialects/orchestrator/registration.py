@@ -31,7 +31,7 @@ def registration(openai: OpenAiChat) -> Registration:
     described = openapi.paths()
     return Registration(
         chats=tuple(
-            ChatRoute(PREFIX + path, _by_wire(dialects), described[PREFIX + path])
+            ChatRoute(PREFIX + path, _chooser(dialects), described[PREFIX + path])
             for path, dialects in by_path.items()
         ),
         tags={openapi.TAG: "The guardrails orchestrator's API: completions with detections, and detections only."},
@@ -45,7 +45,7 @@ def error_body(frontend: Frontend, _headers: Mapping[bytes, bytes], error: Cause
     return errors.body(error, frontend.guardrails_wire)
 
 
-def _by_wire(dialects: Mapping[GuardrailsWire, Dialect]) -> Chooser:
+def _chooser(dialects: Mapping[GuardrailsWire, Dialect]) -> Chooser:
     def choose(frontend: Frontend, _headers: Mapping[bytes, bytes], _body: bytes) -> Dialect:
         return dialects[frontend.guardrails_wire]
 

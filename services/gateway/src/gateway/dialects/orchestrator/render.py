@@ -9,10 +9,10 @@ from servicekit.errors import CausewayError
 
 from gateway.dialects.answer import Answer, directions_of, failure_warning, left_out_warning, usage_object
 from gateway.dialects.orchestrator import detections, errors
-from gateway.dialects.orchestrator.choices import Form
+from gateway.dialects.orchestrator.choices import CompletionFormat
 from gateway.dialects.orchestrator.stream import OrchestratorStream, sources
 from gateway.domain import Batch, Detections, Turn
-from gateway.domain.deltas import choices_of, members_of
+from gateway.domain.deltas import choices_of, index_of, members_of
 from gateway.frontends.profiles import GuardrailsWire
 
 
@@ -21,7 +21,7 @@ class OrchestratorExchange:
 
     Args:
         turn: The turn.
-        form: The format of the completion.
+        completion_format: The format of the completion.
         wire: The wire format of the API.
         streaming: Whether the answer is a stream.
         include_usage: Whether the last event of a stream has the token counts.
@@ -33,7 +33,7 @@ class OrchestratorExchange:
     def __init__(
         self,
         turn: Turn,
-        form: Form,
+        completion_format: CompletionFormat,
         wire: GuardrailsWire,
         *,
         streaming: bool,
@@ -42,17 +42,22 @@ class OrchestratorExchange:
     ) -> None:
         self.turn = turn
         self.streaming = streaming
-        self._form = form
+        self._format = completion_format
         self._is_adr = wire is GuardrailsWire.ADR
         self._envelope: dict[str, Any] = {
-            "id": f"{form.prefix}{uuid.uuid4().hex}",
-            "object": form.whole,
+            "id": f"{completion_format.prefix}{uuid.uuid4().hex}",
+            "object": completion_format.completion_object,
             "created": int(time.time()),
             "model": turn.shown_model,
         }
         self._answer = Answer()
         self._stream = OrchestratorStream(
-            turn, form, wire, self._envelope, include_usage=include_usage, continuous_usage=continuous_usage
+            turn,
+            completion_format,
+            wire,
+            self._envelope,
+            include_usage=include_usage,
+            continuous_usage=continuous_usage,
         )
 
     def render(self, batch: Batch) -> bytes:
@@ -61,7 +66,7 @@ class OrchestratorExchange:
 
     def render_failure(self, error: CausewayError) -> bytes:
         """See `Exchange`."""
-        return self._stream.failed(error)
+        return self._stream.render_failure(error)
 
     def take(self, batch: Batch) -> None:
         """See `Exchange`.
@@ -80,12 +85,12 @@ class OrchestratorExchange:
         if answer.completion:
             return self._with_added_members(answer.completion)
         known = {name: value for name, value in answer.start.items() if value is not None}
-        if answer.start.get("object") == self._form.chunk:
-            known["object"] = self._form.whole
+        if answer.start.get("object") == self._format.chunk_object:
+            known["object"] = self._format.completion_object
         body = self._envelope | known
         body["choices"] = [
             {"index": index}
-            | self._form.complete(choice)
+            | self._format.complete(choice)
             | choice.members
             | {"finish_reason": choice.finish_reason or None}
             for index, choice in sorted(answer.choices.items())
@@ -103,7 +108,7 @@ class OrchestratorExchange:
         events = self._answer.detections
         block: dict[str, Any] = {}
         for direction in directions_of(self.turn.detectors):
-            results = detections.by_item(event for event in events if event.direction is direction)
+            results = detections.results_by_item(event for event in events if event.direction is direction)
             if results or self._is_adr:
                 block[direction.value] = detections.entries(direction, results)
         warnings = self._warnings(bool(block.get("output")))
@@ -122,23 +127,22 @@ class OrchestratorExchange:
             return {index: bool(choice.text) for index, choice in self._answer.choices.items()}
         choices = choices_of(members_of(self._answer.completion))
         return {
-            at if choice.get("index") is None else choice["index"]: self._form.has_content(choice)
-            for at, choice in enumerate(choices)
+            index_of(choice, position): self._format.has_content(choice) for position, choice in enumerate(choices)
         }
 
-    def _warnings(self, unsuitable: bool) -> list[dict[str, str]]:
+    def _warnings(self, is_unsuitable: bool) -> list[dict[str, str]]:
         warnings = []
         if self._blocked:
             warnings.append(detections.UNSUITABLE_INPUT)
-        if unsuitable:
+        if is_unsuitable:
             warnings.append(detections.UNSUITABLE_OUTPUT)
         if self.turn.detectors.output:
-            has_content = self._choices_with_content()
-            empty = [index for index, content in sorted(has_content.items()) if not content]
-            if self._is_adr and len(empty) == len(has_content) > 1:
+            choices = self._choices_with_content()
+            empty = [index for index, has_content in sorted(choices.items()) if not has_content]
+            if self._is_adr and len(empty) == len(choices) > 1:
                 warnings.append(detections.NO_OUTPUT)
             else:
-                warnings += map(detections.no_content, empty)
+                warnings += map(detections.no_content_warning, empty)
         warnings += [failure_warning(failure) for event in self._answer.detections for failure in event.failures]
         warnings += [left_out_warning(path) for event in self._answer.detections for path in event.left_out]
         return warnings

@@ -12,8 +12,8 @@ from servicekit.errors import CausewayError, UpstreamRejected
 from gateway.dialects.answer import directions_of, failure_warning, left_out_warning, usage_object
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.orchestrator import detections, errors
-from gateway.dialects.orchestrator.choices import Form
-from gateway.dialects.problem import SERVER_FAULT, one_line
+from gateway.dialects.orchestrator.choices import CompletionFormat
+from gateway.dialects.problem import SERVER_ERROR, one_line
 from gateway.domain import (
     Batch,
     Chunk,
@@ -40,7 +40,7 @@ class OrchestratorStream:
 
     Args:
         turn: The turn.
-        form: The format of the completion.
+        completion_format: The format of the completion.
         wire: The wire format of the API.
         envelope: The members of a chunk other than the choices.
         include_usage: Whether the last event has the token counts.
@@ -50,7 +50,7 @@ class OrchestratorStream:
     def __init__(
         self,
         turn: Turn,
-        form: Form,
+        completion_format: CompletionFormat,
         wire: GuardrailsWire,
         envelope: dict[str, Any],
         *,
@@ -58,10 +58,10 @@ class OrchestratorStream:
         continuous_usage: bool,
     ) -> None:
         self._turn = turn
-        self._form = form
+        self._format = completion_format
         self._wire = wire
         self._is_adr = wire is GuardrailsWire.ADR
-        self._envelope = envelope | {"object": form.chunk}
+        self._envelope = envelope | {"object": completion_format.chunk_object}
         self._include_usage = include_usage
         self._continuous = continuous_usage
         self._directions = directions_of(turn.detectors)
@@ -115,7 +115,7 @@ class OrchestratorStream:
                 self._usage = event
             elif type(event) is Start:
                 identity = {name: value for name, value in members_of(event.raw_json).items() if value is not None}
-                self._envelope |= identity | {"object": self._form.chunk}
+                self._envelope |= identity | {"object": self._format.chunk_object}
             elif type(event) is Chunk:
                 self._pass_through(event.raw_json, out)
             elif type(event) is Context:
@@ -125,10 +125,12 @@ class OrchestratorStream:
             elif type(event) is Done:
                 self._end(out)
 
-    def failed(self, error: CausewayError) -> bytes:
+    def render_failure(self, error: CausewayError) -> bytes:
         """Return the end of a failed stream."""
         return (
-            b"event: error\n" + _event(errors.body(error, self._wire, request_name=self._form.request_name)) + _DONE
+            b"event: error\n"
+            + _event(errors.body(error, self._wire, request_name=self._format.request_name))
+            + _DONE
         )
 
     # --- before the answer ---------------------------------------------------------------------------------------
@@ -168,21 +170,21 @@ class OrchestratorStream:
         self._start_choice(index, out)
         extra = members_of(event.delta_json) if event.delta_json else {}
         others = members_of(event.choice_json) if event.choice_json else {}
-        piece = self._form.chunk_choice(event.text or None, extra, role=self._detects_in_chunks)
+        piece = self._format.chunk_choice(event.text or None, extra, role=self._detects_in_chunks)
         self._emit(index, piece | others, None, out, has_text=bool(event.text))
         self._offsets[index] = self._offsets.get(index, 0) + len(event.text)
 
     def _start_choice(self, index: int, out: list[bytes]) -> None:
         """Write an event with the role before the first event of a choice, if the other events have no role."""
-        if not self._detects_in_chunks and index not in self._started and not self._form.joins_finish:
-            self._emit(index, self._form.chunk_choice(None, {}, role=True), None, out)
+        if not self._detects_in_chunks and index not in self._started and not self._format.joins_finish:
+            self._emit(index, self._format.chunk_choice(None, {}, role=True), None, out)
         self._started.add(index)
 
     def _finish(self, event: Finish, out: list[bytes]) -> None:
         others = members_of(event.choice_json) if event.choice_json else {}
         self._has_content.setdefault(event.choice, False)
         if (
-            self._form.joins_finish
+            self._format.joins_finish
             and self._unsent is not None
             and self._unsent["choices"][0]["index"] == event.choice
         ):
@@ -190,7 +192,7 @@ class OrchestratorStream:
             return
         self._flush(out)
         self._start_choice(event.choice, out)
-        piece = self._form.chunk_choice(None, {}, role=self._detects_in_chunks)
+        piece = self._format.chunk_choice(None, {}, role=self._detects_in_chunks)
         self._emit(event.choice, piece | others, event.reason, out)
 
     def _emit(
@@ -217,7 +219,7 @@ class OrchestratorStream:
         choice = {"index": index} | extra | {"finish_reason": reason or None}
         output: list[dict[str, Any]] | None = None
         if has_text and self._detects_in_chunks:
-            results = detections.by_item(self._pending.pop(index, ())).get(index, [])
+            results = detections.results_by_item(self._pending.pop(index, ())).get(index, [])
             if not self._is_adr:
                 results = detections.shifted(results, -self._offsets.get(index, 0))
             output = detections.entries(Direction.OUTPUT, {index: results})
@@ -228,7 +230,7 @@ class OrchestratorStream:
         self._unsent = self._envelope | {"choices": [choice]} | self._next_members(output)
         if self._continuous and self._usage is not None:
             self._unsent["usage"] = usage_object(self._usage)
-        if not self._form.joins_finish:
+        if not self._format.joins_finish:
             self._flush(out)
 
     def _flush(self, out: list[bytes]) -> None:
@@ -264,7 +266,7 @@ class OrchestratorStream:
         block = {}
         for direction in self._directions:
             if direction is not Direction.OUTPUT:
-                results = detections.by_item(
+                results = detections.results_by_item(
                     event for event in self._input_detections if event.direction is direction
                 )
                 if results or self._is_adr:
@@ -276,7 +278,7 @@ class OrchestratorStream:
     def _pass_through(self, raw_json: bytes, out: list[bytes]) -> None:
         self._passed_through = True
         if b'"error"' in raw_json and (members := members_of(raw_json)).get("error") and not members.get("choices"):
-            raise UpstreamRejected("The model server failed.", status=SERVER_FAULT, body=raw_json.decode())
+            raise UpstreamRejected("The model server failed.", status=SERVER_ERROR, body=raw_json.decode())
         if not self._has_sent_event and (members := self._next_members(None)):
             raw_json = _encode(members_of(raw_json) | members)
         out.append(_event(one_line(raw_json)))
@@ -284,8 +286,8 @@ class OrchestratorStream:
     def _completion(self, raw_json: bytes, out: list[bytes]) -> None:
         """Write an answer that the model server sent in one piece, although the gateway requested a stream."""
         members = members_of(raw_json)
-        members["choices"] = [self._form.to_chunk_choice(choice) for choice in choices_of(members)]
-        self._pass_through(_encode(members | {"object": self._form.chunk}), out)
+        members["choices"] = [self._format.to_chunk_choice(choice) for choice in choices_of(members)]
+        self._pass_through(_encode(members | {"object": self._format.chunk_object}), out)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -293,10 +295,10 @@ class OrchestratorStream:
         self._flush(out)
         if not self._passed_through:
             last: dict[str, Any] = {}
-            blocked = not self._has_content
-            if blocked or self._include_usage:
+            is_blocked = not self._has_content
+            if is_blocked or self._include_usage:
                 last["usage"] = usage_object(self._usage)
-            if blocked:
+            if is_blocked:
                 self._warnings.insert(0, detections.UNSUITABLE_INPUT)
                 last |= self._next_members([] if self._is_adr and self._turn.detectors.output else None)
             else:
@@ -311,15 +313,17 @@ class OrchestratorStream:
             return self._next_members(None) if self._warnings or not self._has_sent_event else {}
         for events in self._pending.values():
             self._final_detections += events
-        results = detections.by_item(self._final_detections)
-        empty = [index for index, content in sorted(self._has_content.items()) if not content]
+        results = detections.results_by_item(self._final_detections)
+        empty = [index for index, has_content in sorted(self._has_content.items()) if not has_content]
         if self._is_adr and len(empty) == len(self._has_content) > 1:
             self._warnings.append(detections.NO_OUTPUT)
         else:
-            self._warnings += map(detections.no_content, empty)
+            self._warnings += map(detections.no_content_warning, empty)
         if self._is_adr and self._whole_text_detectors:
-            scanned = {index: results.get(index, []) for index, content in self._has_content.items() if content}
-            results = dict(sorted((scanned | results).items()))
+            judged = {
+                index: results.get(index, []) for index, has_content in self._has_content.items() if has_content
+            }
+            results = dict(sorted((judged | results).items()))
         if results or self._whole_text_detectors or not self._output_sent:
             output = detections.entries(Direction.OUTPUT, results)
             return self._next_members(output if output or self._is_adr else None)

@@ -42,7 +42,7 @@ def content(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
     Raises:
         Unprocessable: A member is missing, unknown or invalid.
     """
-    fields.only(raw, ("content", "detectors"))
+    fields.check_members(raw, ("content", "detectors"))
     detectors = fields.detectors(raw)
     text = fields.text(raw, "content")
     return DetectionRequest(
@@ -56,13 +56,13 @@ def chat(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
     Raises:
         Unprocessable: A member is missing, unknown or invalid.
     """
-    fields.only(raw, ("detectors", "messages"), ("tools",))
+    fields.check_members(raw, ("detectors", "messages"), ("tools",))
     detectors = fields.detectors(raw)
     for at, message in enumerate(fields.objects(raw, "messages")):
         _check_message(message, f"messages[{at}].content")
     tools = b""
     if "tools" in raw and bytes(raw["tools"]) != b"null":
-        fields.objects(raw, "tools", empty=True)
+        fields.objects(raw, "tools", allow_empty=True)
         tools = bytes(raw["tools"])
     detection_context = DetectionContext(messages_json=bytes(raw["messages"]), tools_json=tools, headers=headers)
     return DetectionRequest(detectors, DetectorKind.CHAT, Direction.INPUT, "", detection_context)
@@ -74,7 +74,7 @@ def context(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
     Raises:
         Unprocessable: A member is missing, unknown or invalid.
     """
-    fields.only(raw, ("detectors", "content", "context_type", "context"))
+    fields.check_members(raw, ("detectors", "content", "context_type", "context"))
     detectors = fields.detectors(raw)
     text = fields.text(raw, "content")
     kind = fields.choice(raw, "context_type", _CONTEXT_TYPES)
@@ -92,7 +92,7 @@ def generated(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
     Raises:
         Unprocessable: A member is missing, unknown or invalid.
     """
-    fields.only(raw, ("prompt", "generated_text", "detectors"))
+    fields.check_members(raw, ("prompt", "generated_text", "detectors"))
     detectors = fields.detectors(raw)
     prompt = fields.text(raw, "prompt")
     text = fields.text(raw, "generated_text")
@@ -126,10 +126,10 @@ def first_line(line: bytes) -> tuple[tuple[Detector, ...], str]:
         NotJson, Unprocessable: The line is invalid.
     """
     raw = fields.members(line)
-    fields.only(raw, ("content",), ("detectors",))
+    fields.check_members(raw, ("content",), ("detectors",))
     if "detectors" not in raw or bytes(raw["detectors"]) == b"null":
         raise invalid("`detectors` is required", "detectors")
-    return fields.detectors(raw), fields.text(raw, "content", empty=True)
+    return fields.detectors(raw), fields.text(raw, "content", allow_empty=True)
 
 
 def next_line(line: bytes) -> str:
@@ -139,10 +139,10 @@ def next_line(line: bytes) -> str:
         NotJson, Unprocessable: The line is invalid.
     """
     raw = fields.members(line)
-    fields.only(raw, ("content",), ("detectors",))
+    fields.check_members(raw, ("content",), ("detectors",))
     if "detectors" in raw and bytes(raw["detectors"]) not in (b"null", b"{}"):
         raise invalid("`detectors` are allowed only in the first line", "detectors")
-    return fields.text(raw, "content", empty=True)
+    return fields.text(raw, "content", allow_empty=True)
 
 
 def chunk_line(findings: Sequence[Finding], start: int, end: int, *, relative: bool) -> bytes:

@@ -18,13 +18,14 @@ class Chat202401(LineDialect):
 
     name = "2024-01"
     roles: tuple[str, ...] = ("system", "assistant", "user")
-    exchange = CompletionExchange
+    exchange_type = CompletionExchange
 
-    def answering(self, request: ChatRequest, turn: Turn, raw: dict[str, msgspec.Raw]) -> Exchange:
+    def create_exchange(self, request: ChatRequest, turn: Turn, raw: dict[str, msgspec.Raw]) -> Exchange:
         """See `LineDialect`."""
         streaming = json_fields.pick(raw, ("stream",)).flag("stream")
-        kind = azure_js.AzureJsExchange if request.frontend.client == azure_js.CLIENT else self.exchange
-        return kind(turn, self.state(turn, raw), streaming=streaming)
+        is_azure_js = request.frontend.client == azure_js.CLIENT
+        exchange_type = azure_js.AzureJsExchange if is_azure_js else self.exchange_type
+        return exchange_type(turn, self.state(turn, raw), streaming=streaming)
 
 
 class Chat20240128(Chat202401):

@@ -28,4 +28,4 @@ class Chat202404(LineDialect):
     """`Dialect` of ``/chat`` and ``/chat/stream``."""
 
     name = "2024-04"
-    exchange = _Exchange
+    exchange_type = _Exchange

@@ -18,8 +18,8 @@ from gateway.dialects.rag_chat.stage import LineDialect, LineExchange, encode
 from gateway.domain import Delta, Message, Turn
 
 _FORM = "multipart/form-data"
-_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_TEXTS = ("application/json",)
+_PICTURE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_TEXT_TYPES = ("application/json",)
 
 
 class _Exchange(LineExchange):
@@ -54,8 +54,8 @@ class Chat20240529(LineDialect):
     roles = ("system", "assistant", "user")
     session_state = "sessionState"
     expects_memory = True
-    takes_files = True
-    exchange = _Exchange
+    accepts_files = True
+    exchange_type = _Exchange
 
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`. The path selects streaming."""
@@ -67,7 +67,7 @@ class Chat20240529(LineDialect):
         for file in files:
             attached.setdefault(file.message, []).append(_message(file))
         exchange = self.read(request, form.json, attached)
-        _check(exchange.turn, files)
+        _check_pictures(exchange.turn, files)
         return exchange
 
 
@@ -89,31 +89,31 @@ def _message(file: multipart.File) -> Message:
         InvalidRequest: A text file is not UTF-8.
         UnsupportedMedia: The file is neither text nor a picture of a supported type.
     """
-    if file.media.startswith("text/") or file.media in _TEXTS:
+    if file.media.startswith("text/") or file.media in _TEXT_TYPES:
         try:
             text = file.content.decode("utf-8-sig")
         except UnicodeDecodeError:
             raise InvalidRequest(f"{file.path} ({file.name}) is not text in UTF-8.", field=file.path) from None
         return Message("user", f"{file.name}:\n{text}")
-    if file.media in _PICTURES:
+    if file.media in _PICTURE_TYPES:
         url = f"data:{file.media};base64,{base64.b64encode(file.content).decode()}"
         parts = [{"type": "text", "text": f"{file.name}:"}, {"type": "image_url", "image_url": {"url": url}}]
         return Message("user", "", encode(parts))
     raise UnsupportedMedia(
         f"{file.path} ({file.name}) has the media type '{file.media}'. A file of a message must be text or one of "
-        f"{', '.join(_PICTURES)}. Upload other documents to an index.",
+        f"{', '.join(_PICTURE_TYPES)}. Upload other documents to an index.",
         field=file.path,
     )
 
 
-def _check(turn: Turn, files: Sequence[multipart.File]) -> None:
+def _check_pictures(turn: Turn, files: Sequence[multipart.File]) -> None:
     """Check that the input detectors can judge all files.
 
     Raises:
         UnsupportedMedia: The turn has input detectors, and a file is a picture.
     """
     for file in files:
-        if file.media in _PICTURES and turn.detectors.input:
+        if file.media in _PICTURE_TYPES and turn.detectors.input:
             raise UnsupportedMedia(
                 f"{file.path} ({file.name}) is a picture, and the input detectors cannot read pictures. Remove it.",
                 field=file.path,

@@ -11,7 +11,7 @@ from gateway.domain import Delta
 
 
 class _Exchange(LineExchange):
-    views = context_block.LATEST
+    formats = context_block.LATEST_FORMATS
 
     def first(self, context: dict[str, Any]) -> Any:
         return {"type": "response.context", "context": context, "session_state": self.session_state}
@@ -31,4 +31,4 @@ class Chat20260410(LineDialect):
     """`Dialect` of ``/chat`` and ``/chat/stream``."""
 
     name = "2026-04-10"
-    exchange = _Exchange
+    exchange_type = _Exchange

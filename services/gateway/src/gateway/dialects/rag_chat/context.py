@@ -16,15 +16,15 @@ _CHECKS = ("check input", "report on input", "check context")
 
 def message_text(message: Message) -> str:
     """Return a message in the format of most stages: the text of a Python dictionary."""
-    return str({"role": message.role, "content": message.text or _parts(message)})
+    return str({"role": message.role, "content": message.text or _text_of_parts(message)})
 
 
 def message_object(message: Message) -> dict[str, Any]:
     """Return a message in the format of the latest stage."""
-    return {"role": message.role, "content": message.text or _parts(message)}
+    return {"role": message.role, "content": message.text or _text_of_parts(message)}
 
 
-def _parts(message: Message) -> str:
+def _text_of_parts(message: Message) -> str:
     """Return the text of a message that consists of parts, with ``(a picture)`` for each part that has no text."""
     if not message.content_json:
         return ""
@@ -43,29 +43,34 @@ def picture_url(picture: Picture) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Views:
-    """The stage-specific formats: messages of the prompt, and pictures of pages."""
+class Formats:
+    """The formats that differ between the stages.
+
+    Attributes:
+        message: Returns a message of the prompt in the format of the stage.
+        picture: Returns a picture of a page in the format of the stage.
+    """
 
     message: Callable[[Message], Any] = message_text
     picture: Callable[[Picture], Any] = picture_object
 
 
-USUAL = Views()
-LATEST = Views(message_object, picture_url)
+DEFAULT_FORMATS = Formats()
+LATEST_FORMATS = Formats(message_object, picture_url)
 
 
-def opening(turn: Turn, context: Context, views: Views = USUAL) -> dict[str, Any]:
+def opening(turn: Turn, context: Context, formats: Formats = DEFAULT_FORMATS) -> dict[str, Any]:
     """Return the context before the first text: the data points, and the thoughts about the steps so far."""
     return {
-        "data_points": data_points(context, views),
-        "thoughts": thoughts(turn, context, context.steps, views),
+        "data_points": data_points(context, formats),
+        "thoughts": thoughts(turn, context, context.steps, formats),
     }
 
 
-def closing(turn: Turn, answer: Answer, views: Views = USUAL) -> dict[str, Any]:
+def closing(turn: Turn, answer: Answer, formats: Formats = DEFAULT_FORMATS) -> dict[str, Any]:
     """Return the context at the end. It has no data points, because data points start a new answer in clients."""
     assert answer.context is not None
-    block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, views, answer)}
+    block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, formats, answer)}
     if answer.follow_ups:
         block["followup_questions"] = list(answer.follow_ups)
     directions = directions_of(turn.detectors)
@@ -77,11 +82,11 @@ def closing(turn: Turn, answer: Answer, views: Views = USUAL) -> dict[str, Any]:
     return block
 
 
-def data_points(context: Context, views: Views = USUAL) -> dict[str, list[Any]]:
+def data_points(context: Context, formats: Formats = DEFAULT_FORMATS) -> dict[str, list[Any]]:
     """Return the passages as text, the pictures for the model, and the names for citations."""
     return {
         "text": [prompts.data_point(passage) for passage in context.passages],
-        "images": [views.picture(picture) for picture in context.pictures],
+        "images": [formats.picture(picture) for picture in context.pictures],
         "citations": list(dict.fromkeys(passage.sourcepage for passage in context.passages)),
     }
 
@@ -90,10 +95,18 @@ def thoughts(
     turn: Turn,
     context: Context,
     steps: tuple[Step, ...],
-    views: Views = USUAL,
+    formats: Formats = DEFAULT_FORMATS,
     answer: Answer | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the steps of the turn with their times. Without ``answer``, the model's step is missing."""
+    """Return the steps of the turn with their durations.
+
+    Args:
+        turn: The turn.
+        context: The result of the retrieval.
+        steps: The steps so far.
+        formats: The formats of the stage.
+        answer: The complete answer. With None, the thought "Answer" is missing.
+    """
     durations = {step.name: step.duration_ms for step in steps}
     listed = [_thought("Original user query", turn.question, _duration(durations, "check input"))]
     if turn.retrieval.indexes:
@@ -117,18 +130,18 @@ def thoughts(
                 _duration(durations, "retrieve") | _notes(context, Subject.RESULTS),
             ),
         ]
-    prompt = [views.message(message) for message in context.prompt]
+    prompt = [formats.message(message) for message in context.prompt]
     left_out = {"messages_left_out": context.left_out} if context.left_out else {}
     listed.append(
         _thought("Prompt", prompt, _duration(durations, "budget") | left_out | _notes(context, Subject.PROMPT))
     )
-    checked = any(name in durations for name in _CHECKS)
-    if checked or (answer is not None and turn.detectors.output):
+    has_checks = any(name in durations for name in _CHECKS)
+    if has_checks or (answer is not None and turn.detectors.output):
         findings = [line for event in answer.detections for line in _finding_lines(event)] if answer else []
         checks = {"duration_ms": round(sum(durations.get(name, 0) for name in _CHECKS), 3)}
         listed.append(_thought("Guardrails", findings, checks))
     if answer is not None:
-        listed.append(_thought("Answer", _answer_text(answer), _answer_props(answer, durations)))
+        listed.append(_thought("Answer", _finish_reason(answer), _answer_props(answer, durations)))
     return listed
 
 
@@ -141,7 +154,7 @@ def _finding_lines(event: Detections) -> list[str]:
     ]
 
 
-def _answer_text(answer: Answer) -> str:
+def _finish_reason(answer: Answer) -> str:
     return answer.choices[0].finish_reason if 0 in answer.choices else ""
 
 
@@ -158,7 +171,7 @@ def _answer_props(answer: Answer, durations: dict[str, float]) -> dict[str, Any]
 
 def _step(step: Step) -> dict[str, Any]:
     start = {} if step.start_ms is None else {"start_ms": step.start_ms}
-    inner = {"steps": [_step(each) for each in step.inner]} if step.inner else {}
+    inner = {"steps": [_step(inner_step) for inner_step in step.inner]} if step.inner else {}
     return {"name": step.name, **start, "duration_ms": step.duration_ms, **inner}
 
 

@@ -21,7 +21,7 @@ def messages(
     *,
     single_turn: bool = False,
     attached: Mapping[int, Sequence[Message]] | None = None,
-    takes_files: bool = False,
+    accepts_files: bool = False,
 ) -> tuple[Message, ...]:
     """Return the messages, oldest first; the last one is the question. Some clients use ``input`` for ``messages``.
 
@@ -31,7 +31,7 @@ def messages(
         frontend: The profile, which limits the number of messages.
         single_turn: Whether the turn has only the last message of the user.
         attached: Messages to insert before a message, by the message's position.
-        takes_files: Whether messages may have files, which the caller reads.
+        accepts_files: Whether messages may have files, which the caller reads.
 
     Raises:
         InvalidRequest: A message is invalid, or ``attached`` has a position without a message. The error names the
@@ -42,9 +42,9 @@ def messages(
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     if not isinstance(items, list) or not items:
-        raise body.wrong("messages", "must be a non-empty list of messages")
+        raise body.invalid("messages", "must be a non-empty list of messages")
     frontend.check_messages(len(items), name)
-    parsed = [_message(item, f"{name}[{at}]", roles, takes_files=takes_files) for at, item in enumerate(items)]
+    parsed = [_message(item, f"{name}[{at}]", roles, accepts_files=accepts_files) for at, item in enumerate(items)]
     last = len(parsed) - 1
     if single_turn:
         last = max((at for at, message in enumerate(parsed) if message.role == "user"), default=last)
@@ -57,19 +57,19 @@ def messages(
         raise InvalidRequest(f"{path}.content must not be empty: there is no question.", field=f"{path}.content")
     if single_turn:
         return (parsed[last],)
-    before = attached or {}
-    for at in before.keys() - range(len(parsed)):
+    inserted = attached or {}
+    for at in inserted.keys() - range(len(parsed)):
         raise InvalidRequest(f"The request has files for {name}[{at}], but no such message.", field=f"{name}[{at}]")
-    return tuple(each for at, message in enumerate(parsed) for each in (*before.get(at, ()), message))
+    return tuple(item for at, message in enumerate(parsed) for item in (*inserted.get(at, ()), message))
 
 
-def _message(item: Any, path: str, roles: Sequence[str], *, takes_files: bool) -> Message:
+def _message(item: Any, path: str, roles: Sequence[str], *, accepts_files: bool) -> Message:
     if not isinstance(item, dict):
         raise InvalidRequest(f"{path} must be an object.", field=path)
     message = Fields(item, path)
     role = message.text("role")
     if role not in roles:
-        raise message.wrong("role", f"must be one of {', '.join(roles)}, not {role[:100]!r}")
-    if not takes_files:
+        raise message.invalid("role", f"must be one of {', '.join(roles)}, not {role[:100]!r}")
+    if not accepts_files:
         json_files.refuse(message)
     return Message(role, message.text("content"))

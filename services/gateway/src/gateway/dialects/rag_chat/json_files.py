@@ -34,7 +34,7 @@ def parse(messages: Any, path: str) -> tuple[File, ...]:
         message = Fields(item, f"{path}[{at}]")
         for number, raw_file in enumerate(_files_of(message)):
             if len(files) == MAX_FILES:
-                raise message.wrong("files", f"has too many files: a request may have at most {MAX_FILES}")
+                raise message.invalid("files", f"has too many files: a request may have at most {MAX_FILES}")
             files.append(_file(raw_file, at, f"{message.path('files')}[{number}]"))
     return tuple(files)
 
@@ -46,7 +46,7 @@ def refuse(message: Fields) -> None:
         InvalidRequest: The message has files.
     """
     if _files_of(message):
-        raise message.wrong(
+        raise message.invalid(
             "files", "are not supported in this protocol version. Use 2024-05-29, or upload documents to an index"
         )
 
@@ -61,12 +61,12 @@ def _file(raw_file: Any, at: int, path: str) -> File:
     file = Fields(raw_file, path)
     media = file.text("contentType")
     if not media:
-        raise file.wrong("contentType", "must be a media type, like text/plain")
+        raise file.invalid("contentType", "must be a media type, like text/plain")
     if not isinstance(raw_file.get("data"), str):
-        raise file.wrong("data", "must be the file's content in base64")
+        raise file.invalid("data", "must be the file's content in base64")
     try:
         content = base64.b64decode(file.text("data"), validate=True)
     except (binascii.Error, ValueError):
-        raise file.wrong("data", "is not valid base64") from None
+        raise file.invalid("data", "is not valid base64") from None
     name = next(filter(None, map(file.text, _NAMES)), path)
     return File(at, path, name[:_MAX_NAME_LENGTH], media.partition(";")[0].strip().lower(), content)

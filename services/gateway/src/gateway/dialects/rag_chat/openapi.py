@@ -3,8 +3,8 @@
 from gateway.dialects.openapi import CONTEXT_TOKEN_RATIO, DETECTORS, RETRIEVAL_MODE, Schema, operation
 from gateway.dialects.rag_chat.overrides import DEFAULT_TOP, MAX_TOP
 
-RAG = "RAG chat protocol, January 2024"
-OPENAI_LIKE = "AI chat protocol, 28 January 2024"
+JANUARY_2024 = "RAG chat protocol, January 2024"
+JANUARY_28_2024 = "AI chat protocol, 28 January 2024"
 APRIL_2024 = "AI chat protocol, April 2024"
 MAY_2024 = "AI chat protocol, 29 May 2024"
 APRIL_2026 = "AI chat protocol, 10 April 2026"
@@ -13,8 +13,8 @@ TAGS = {
     APRIL_2024: "Also the default of paths without a prefix. A request or its front end may select another stage.",
     MAY_2024: "With files in messages.",
     APRIL_2026: "Answers in `output_text`.",
-    OPENAI_LIKE: "Answers in `choices`.",
-    RAG: "Answers in `choices`; `/ask` accepts one question.",
+    JANUARY_28_2024: "Answers in `choices`.",
+    JANUARY_2024: "Answers in `choices`; `/ask` accepts one question.",
 }
 """The groups of the routes, in the order of the document."""
 
@@ -128,22 +128,22 @@ def paths() -> dict[str, Schema]:
         operations[prefix + path] = operation(summary, tag, request, answer, error)
 
     operations: dict[str, Schema] = {}
-    both = ("assistant", "user")
+    roles = ("assistant", "user")
     choices = _answer(choices={"type": "array", "items": _OBJECT}) | {"application/json-lines": _LINES}
     message = _answer(message=_message("assistant"), context=_CONTEXT, session_state=_STATE)
-    rag = _request("system", *both, has_stream=True)
-    tag = RAG
+    rag = _request("system", *roles, has_stream=True)
+    tag = JANUARY_2024
     for prefix, path in (("/2024-01", "/chat"), ("/2024-01", "/ask"), ("", "/ask")):
         describe(prefix, path, tag, rag, choices, TEXT_ERROR)
-    tag = OPENAI_LIKE
-    describe("/2024-01-28", "/chat", tag, _request(*both, has_stream=True), choices, TEXT_ERROR)
+    tag = JANUARY_28_2024
+    describe("/2024-01-28", "/chat", tag, _request(*roles, has_stream=True), choices, TEXT_ERROR)
     tag = APRIL_2024
     for prefix in ("/2024-04", ""):
-        interim = _request(*both)
+        interim = _request(*roles)
         describe(prefix, "/chat", tag, interim, message, TEXT_ERROR)
         describe(prefix, "/chat/stream", tag, interim, {"application/json-lines": _LINES}, TEXT_ERROR)
     tag = MAY_2024
-    request = _request("system", *both, state="sessionState")
+    request = _request("system", *roles, state="sessionState")
     form = {"type": "object", "required": ["json"], "properties": {"json": request}}
     bodies = {"application/json": {"schema": request}, "multipart/form-data": {"schema": form}}
     message = _answer(message=_message("assistant"), context=_CONTEXT, sessionState=_STATE)
@@ -152,7 +152,7 @@ def paths() -> dict[str, Schema]:
         describe(prefix, "/chat/stream", tag, bodies, {"application/jsonl": _LINES}, _CODED_ERROR)
     tag = APRIL_2026
     text = _answer(output_text={"type": "string"}, context=_CONTEXT, session_state=_STATE)
-    describe("/2026-04-10", "/chat", tag, _request(*both), text, TEXT_ERROR)
+    describe("/2026-04-10", "/chat", tag, _request(*roles), text, TEXT_ERROR)
     lines = {"application/json-lines": _LINES}
-    describe("/2026-04-10", "/chat/stream", tag, _request(*both), lines, TEXT_ERROR)
+    describe("/2026-04-10", "/chat/stream", tag, _request(*roles), lines, TEXT_ERROR)
     return operations

@@ -57,7 +57,7 @@ KNOWN = frozenset(
 )
 """The known settings. The gateway ignores other settings."""
 
-_PICTURES = ("text", "texts", "textAndImages", "images")
+_GPT4V_INPUTS = ("text", "texts", "textAndImages", "images")
 _APPEND = ">>>"
 
 
@@ -77,7 +77,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
     frontend = frontend.serving(_Settings(context, frontend.overrides).text("model"), request.principal)
     settings = _Settings(context, frontend.overrides)
     *history, question = conversation
-    filtered = turn_settings.requests_access_filter(settings)
+    filter_requested = turn_settings.requests_access_filter(settings)
     # There is one vector field, so this setting has no effect. The gateway still refuses an invalid value.
     settings.texts("vector_fields")
     pictures, texts = _sources(settings)
@@ -86,7 +86,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
     max_tokens = settings.integer("max_tokens", 1, turn_settings.MAX_ANSWER_TOKENS)
     frontend.check_answer_tokens(max_tokens, settings.path("max_tokens"))
     return Turn(
-        principal=frontend.principal_for(request.principal, filter_requested=filtered),
+        principal=frontend.principal_for(request.principal, filter_requested=filter_requested),
         question=question.text,
         history=tuple(history),
         model=frontend.model_for(settings.text("model"), settings.path("model")),
@@ -103,7 +103,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         headers=request.headers,
         prompting=PromptOptions(
             system_prompt=_system_prompt(settings, frontend),
-            own_prompt=_own_prompt(settings),
+            requested_prompt=_requested_prompt(settings),
             rewrite=settings.flag("query_rewriting"),
             follow_ups=settings.flag("suggest_followup_questions"),
             language=turn_settings.language(settings),
@@ -151,7 +151,7 @@ def _values(fields: Fields) -> dict[str, Any]:
 def _sources(settings: Fields) -> tuple[bool, bool]:
     """Return whether the model gets pictures of pages, and whether the model gets the text of pages."""
     # Clients send ``gpt4v_input`` even if ``use_gpt4v`` is false.
-    kind = settings.one_of("gpt4v_input", _PICTURES)
+    kind = settings.one_of("gpt4v_input", _GPT4V_INPUTS)
     pictures = settings.flag("use_gpt4v") and kind not in ("text", "texts")
     sources = {name: settings.flag(name) for name in ("send_image_sources", "send_text_sources")}
     pictures = sources["send_image_sources"] if settings.get("send_image_sources") is not None else pictures
@@ -159,7 +159,7 @@ def _sources(settings: Fields) -> tuple[bool, bool]:
     return pictures, texts
 
 
-def _own_prompt(settings: Fields) -> str:
+def _requested_prompt(settings: Fields) -> str:
     """Return the part of the system prompt that comes from the request."""
     return settings.text("prompt_template").removeprefix(_APPEND).strip()
 

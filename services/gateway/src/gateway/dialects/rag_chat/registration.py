@@ -88,8 +88,8 @@ class BarePath:
             return named
         if self._path == "/ask":
             return self._stages.january_2024
-        agents = headers.get(b"user-agent", b"") + headers.get(b"x-ms-useragent", b"")
-        if _SDK in agents or headers.get(b"content-type", b"").lower().startswith(_FORM):
+        user_agents = headers.get(b"user-agent", b"") + headers.get(b"x-ms-useragent", b"")
+        if _SDK in user_agents or headers.get(b"content-type", b"").lower().startswith(_FORM):
             return self._stages.may_2024
         # Most bodies need no parsing. A body with escapes does, because they may hide a member's name.
         if b"sessionState" in body or b"stream" in body or b"\\u00" in body:

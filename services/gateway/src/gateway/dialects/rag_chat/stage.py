@@ -26,7 +26,7 @@ encode = msgspec.json.encode
 
 _NULL = b"null"
 _MAX_NAME_LENGTH = 100
-_WITHOUT_INDEX = (
+_INDEX_HINT = (
     "Add a document to it, or select another index: `index` of the front end's profile, or CAUSEWAY_DEFAULT_INDEX."
 )
 
@@ -37,7 +37,7 @@ def error_text(error: CausewayError) -> bytes:
     Users seldom name an index themselves, so the error about a missing index names the setting that selects it.
     """
     is_index = isinstance(error, NotFound) and error.field == "index"
-    return encode({"error": f"{error.message} {_WITHOUT_INDEX}" if is_index else error.message})
+    return encode({"error": f"{error.message} {_INDEX_HINT}" if is_index else error.message})
 
 
 class LineExchange(ABC):
@@ -85,8 +85,8 @@ class LineExchange(ABC):
         """Return the JSON object of an error, for a response or a line. In most stages, ``error`` is a string."""
         return error_text(error)
 
-    views = context_block.USUAL
-    """The stage-specific formats."""
+    formats = context_block.DEFAULT_FORMATS
+    """The formats that differ between the stages."""
 
     # --- `Exchange` -------------------------------------------------------------------------------------------
 
@@ -127,11 +127,11 @@ class LineExchange(ABC):
     def opening(self) -> dict[str, Any]:
         """Return the ``context`` before the first text."""
         assert self.answer.context is not None
-        return context_block.opening(self.turn, self.answer.context, self.views)
+        return context_block.opening(self.turn, self.answer.context, self.formats)
 
     def closing(self) -> dict[str, Any]:
         """Return the ``context`` at the end, without data points."""
-        return context_block.closing(self.turn, self.answer, self.views)
+        return context_block.closing(self.turn, self.answer, self.formats)
 
 
 class LineDialect:
@@ -141,8 +141,8 @@ class LineDialect:
         roles: The allowed roles of a message.
         session_state: The name of the member with the session state, which the answer repeats.
         expects_memory: Whether clients send only the newest message.
-        takes_files: Whether messages may have files, which `parse` reads before it calls `read`.
-        exchange: Renders the answers.
+        accepts_files: Whether messages may have files, which `parse` reads before it calls `read`.
+        exchange_type: The class that renders the answers.
     """
 
     name: str
@@ -155,8 +155,8 @@ class LineDialect:
     roles: tuple[str, ...] = ("assistant", "user")
     session_state = "session_state"
     expects_memory = False
-    takes_files = False
-    exchange: type[LineExchange]
+    accepts_files = False
+    exchange_type: type[LineExchange]
 
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`."""
@@ -184,16 +184,16 @@ class LineDialect:
             request.frontend,
             single_turn=request.single_turn,
             attached=attached,
-            takes_files=self.takes_files,
+            accepts_files=self.accepts_files,
         )
         turn = overrides.turn(request, messages, body.object("context"))
         if not request.single_turn:
             turn = replace(turn, session=self._session(raw, messages))
-        return self.answering(request, turn, raw)
+        return self.create_exchange(request, turn, raw)
 
-    def answering(self, request: ChatRequest, turn: Turn, raw: dict[str, msgspec.Raw]) -> Exchange:
+    def create_exchange(self, request: ChatRequest, turn: Turn, raw: dict[str, msgspec.Raw]) -> Exchange:
         """Return the exchange of a turn. In most stages, the path selects streaming."""
-        return self.exchange(turn, self.state(turn, raw), streaming=bool(request.streaming))
+        return self.exchange_type(turn, self.state(turn, raw), streaming=bool(request.streaming))
 
     def state(self, turn: Turn, raw: dict[str, msgspec.Raw]) -> msgspec.Raw:
         """Return the session state unchanged, or a new name if it is missing.
@@ -215,14 +215,14 @@ class LineDialect:
 
     def _session(self, raw: dict[str, msgspec.Raw], messages: Sequence[Message]) -> Session:
         """Return the session whose name is the session state."""
-        whole = any(message.role == "assistant" for message in messages)
+        is_whole = any(message.role == "assistant" for message in messages)
         state_json = raw.get(self.session_state)
         if state_json is None or bytes(state_json) == _NULL:
-            return Session(new_name(), is_new=True, is_whole=whole, expects_memory=self.expects_memory)
+            return Session(new_name(), is_new=True, is_whole=is_whole, expects_memory=self.expects_memory)
         # A longer state is not a name. The client defines its content, and the gateway does not read it.
         name = bytes(state_json).strip(b'"').decode("latin-1") if len(state_json) < _MAX_NAME_LENGTH else ""
-        return Session(name, is_whole=whole, expects_memory=self.expects_memory)
+        return Session(name, is_whole=is_whole, expects_memory=self.expects_memory)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
-        return self.exchange.error(error)
+        return self.exchange_type.error(error)

@@ -84,12 +84,12 @@ def removals(body: bytes) -> list[str]:
     fields = pick(members(body), ("doc_ids",))
     ids = fields.items("doc_ids")
     if not ids:
-        raise fields.wrong("doc_ids", "must be a list with at least one id")
+        raise fields.invalid("doc_ids", "must be a list with at least one id")
     if len(ids) > MAX_DOCUMENTS:
-        raise fields.wrong("doc_ids", f"must have at most {MAX_DOCUMENTS} ids")
+        raise fields.invalid("doc_ids", f"must have at most {MAX_DOCUMENTS} ids")
     for number, document_id in enumerate(ids):
         if not isinstance(document_id, str) or not document_id:
-            raise fields.wrong(f"doc_ids[{number}]", "must be a string that is not empty")
+            raise fields.invalid(f"doc_ids[{number}]", "must be a string that is not empty")
     return list(dict.fromkeys(ids))
 
 
@@ -142,9 +142,9 @@ def _document(item: msgspec.Raw, path: str, id_of: Callable[[Fields, str], str])
     fields = Fields({key: value(raw.get(key), f"{path}.{key}") for key in ("text", "doc_id")}, path)
     text = fields.text("text")
     if not text or text.isspace():
-        raise fields.wrong("text", "must be a text that is not blank")
+        raise fields.invalid("text", "must be a text that is not blank")
     if "\0" in text:
-        raise fields.wrong("text", "must not contain NUL characters")
+        raise fields.invalid("text", "must not contain NUL characters")
     digest = hashlib.sha256(text.encode()).hexdigest()
     path = fields.path("metadata")
     content = metadata(raw.get("metadata"), path)
@@ -159,7 +159,7 @@ def _id_or_digest(fields: Fields, digest: str) -> str:
 def _document_id(fields: Fields, _digest: str) -> str:
     document_id = fields.text("doc_id")
     if not document_id.strip() or len(document_id) > MAX_ID_LENGTH or any(map(_breaks_lines, document_id)):
-        raise fields.wrong(
+        raise fields.invalid(
             "doc_id",
             f"must be an id of 1 to {MAX_ID_LENGTH} characters, without line breaks or control characters",
         )
@@ -278,7 +278,7 @@ def search(body: bytes) -> Search:
     name, query = fields.text("index_name"), fields.text("query")
     top = fields.integer("max_node_count", 1, MAX_NODES)
     if not name:
-        raise fields.wrong("index_name", "is missing")
+        raise fields.invalid("index_name", "is missing")
     if not query.strip():
         raise InvalidRequest("Query string cannot be empty.", field="query")
     filters = conditions(fields.get("metadata_filter"), "metadata_filter")

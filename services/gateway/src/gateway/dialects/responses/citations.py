@@ -32,8 +32,8 @@ class Citations:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._open = ""
-        self._at = 0
+        self._incomplete = ""
+        self._length = 0
 
     def __bool__(self) -> bool:
         """Return whether a text can cite a file."""
@@ -47,12 +47,12 @@ class Citations:
         """
         if not self._files:
             return []
-        if not self._open and "[" not in text:
+        if not self._incomplete and "[" not in text:
             # Most pieces contain no mark.
-            self._at += len(text)
+            self._length += len(text)
             return []
-        begin, pending = self._at - len(self._open), self._open + text
-        self._at += len(text)
+        begin, pending = self._length - len(self._incomplete), self._incomplete + text
+        self._length += len(text)
         annotations = []
         at = pending.find("[")
         while at >= 0:
@@ -64,11 +64,11 @@ class Citations:
             at = pending.rfind("[", at, end)
             # An annotation names only one file.
             annotations += [
-                {"type": "file_citation", "file_id": each, "filename": name, "index": begin + at}
-                for each, name in self._files.get(pending[at + 1 : end], {}).items()
+                {"type": "file_citation", "file_id": identifier, "filename": name, "index": begin + at}
+                for identifier, name in self._files.get(pending[at + 1 : end], {}).items()
             ]
             at = pending.find("[", end)
-        self._open = pending[at:] if at >= 0 and len(pending) - at <= _MAX_MARK_LENGTH else ""
+        self._incomplete = pending[at:] if at >= 0 and len(pending) - at <= _MAX_MARK_LENGTH else ""
         return annotations
 
 

@@ -52,7 +52,7 @@ def read(body: bytes, policy: ResponsePolicy) -> Continuation:
     fields = json_fields.pick(raw, _READ)
     previous, conversation = fields.text("previous_response_id"), _conversation(fields)
     if previous and conversation:
-        raise fields.wrong("previous_response_id", "must not be combined with conversation")
+        raise fields.invalid("previous_response_id", "must not be combined with conversation")
     if previous and not is_id(previous, RESPONSE):
         raise missing(previous, "previous_response_id")
     if conversation and not is_id(conversation, CONVERSATION):
@@ -78,7 +78,7 @@ def _references(items: Any) -> list[str]:
     return references
 
 
-def resolved(body: bytes, before: ContinuedData) -> bytes:
+def resolved(body: bytes, continued: ContinuedData) -> bytes:
     """Return a request in which the stored items replace their references.
 
     Raises:
@@ -90,7 +90,7 @@ def resolved(body: bytes, before: ContinuedData) -> bytes:
     items = json_fields.value(raw.get("input"), "input")
     if not isinstance(items, list):
         return body
-    known = dict(before.references)
+    known = dict(continued.references)
     resolved_items = []
     for at, item in enumerate(items):
         if isinstance(item, dict) and item.get("type") == "item_reference":

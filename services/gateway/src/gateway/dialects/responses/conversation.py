@@ -9,7 +9,7 @@ from servicekit.errors import Unavailable
 
 from gateway.answering import prompts
 from gateway.dialects.json_fields import Fields
-from gateway.dialects.responses.sealed import COMPACTION, Sealed
+from gateway.dialects.responses.item_cipher import COMPACTION, ItemCipher
 from gateway.dialects.responses.tools import Tools
 
 Item = dict[str, Any]
@@ -27,13 +27,13 @@ class Summary(msgspec.Struct):
     text: str
     whole: bool = False
 
-    def sealed(self, sealed: Sealed) -> str:
+    def encrypted(self, cipher: ItemCipher) -> str:
         """Return the encrypted summary.
 
         Raises:
             Unavailable: The gateway has no key yet.
         """
-        content = sealed.seal(COMPACTION, msgspec.json.encode(self).decode())
+        content = cipher.encrypt(COMPACTION, msgspec.json.encode(self).decode())
         if not content:
             raise Unavailable("Summaries cannot be encrypted at the moment. Try again shortly.", retry_after=2)
         return content
@@ -50,9 +50,9 @@ class Conversation:
         messages: The messages in the format of OpenAI's chat completions.
         paths: For each message, the path of its first item in the request, or empty if the item is not in the
             request.
-        drops: Whether to omit items of unsupported tools. Otherwise the gateway refuses them.
+        drops_unsupported: Whether to omit items of unsupported tools. Otherwise the gateway refuses them.
         dropped: The types of the omitted items.
-        sealed: Decrypts encrypted contents. With None, they remain unchanged.
+        cipher: Decrypts encrypted contents. With None, they remain unchanged.
         tools: Receives the tools of ``additional_tools`` items. With None, these items remain unchanged.
         configuration: The latest settings from ``configuration_update`` items.
         compacts: Whether the last item requests a summary.
@@ -60,9 +60,9 @@ class Conversation:
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    drops: bool = False
+    drops_unsupported: bool = False
     dropped: list[str] = field(default_factory=list)
-    sealed: Sealed | None = None
+    cipher: ItemCipher | None = None
     tools: Tools | None = None
     configuration: Item = field(default_factory=dict)
     compacts: bool = False
@@ -85,7 +85,7 @@ class Conversation:
         """Replace the earlier messages with the summary of a compaction item.
 
         Instructions remain. The messages of the user also remain, or only the last one if the summary covers them.
-        If `sealed` is None, nothing changes.
+        If `cipher` is None, nothing changes.
 
         Args:
             fields: The compaction item.
@@ -95,15 +95,18 @@ class Conversation:
             InvalidRequest: The item cannot be decrypted.
             Unavailable: The gateway has no keys yet.
         """
-        if self.sealed is None:
+        if self.cipher is None:
             return
-        summary = _summary.decode(self.sealed.unseal(COMPACTION, fields))
-        users = [message for message in self.messages if message["role"] == "user"]
-        kept = users[-1:] if summary.whole else users
-        kept += [each for each in self.messages if each["role"] == "system" and each is not self._summary]
-        ids = {id(message) for message in kept}
-        pairs = [each for each in zip(self.messages, self.paths, strict=True) if id(each[0]) in ids]
-        self.messages[:], self.paths[:] = [message for message, _ in pairs], [place for _, place in pairs]
+        summary = _summary.decode(self.cipher.decrypt(COMPACTION, fields))
+        remaining = [message for message in self.messages if message["role"] == "user"]
+        if summary.whole:
+            remaining = remaining[-1:]
+        remaining += [
+            message for message in self.messages if message["role"] == "system" and message is not self._summary
+        ]
+        ids = {id(message) for message in remaining}
+        pairs = [pair for pair in zip(self.messages, self.paths, strict=True) if id(pair[0]) in ids]
+        self.messages[:], self.paths[:] = [message for message, _ in pairs], [path for _, path in pairs]
         self._summary = {"role": "system", "content": prompts.summary(summary.text)}
         self.add(self._summary, path)
 

@@ -17,8 +17,8 @@ from gateway.dialects.problem import problem
 from gateway.dialects.responses import continuation
 from gateway.dialects.responses import request as requests
 from gateway.dialects.responses.exchange import ResponsesExchange
+from gateway.dialects.responses.item_cipher import ItemCipher
 from gateway.dialects.responses.request import CheckedRequest
-from gateway.dialects.responses.sealed import Sealed
 from gateway.dialects.responses.tools import FILE_SEARCH, FileSearch
 from gateway.domain import CompactionOptions, Retrieval, SearchTool, Turn
 from gateway.frontends.response_policy import UnknownTools
@@ -32,7 +32,7 @@ _MESSAGE = re.compile(r"messages\[(\d+)\]")
 class _Composed(OpenAiExchange):
     """The `Exchange` of the chat request for the model. Only its turn is used; it does not render the answer."""
 
-    composed = True
+    composes_request = True
 
     def __init__(self, turn: Turn, *, streaming: bool, **_: bool) -> None:
         self.turn, self.streaming = turn, streaming
@@ -60,24 +60,24 @@ class Responses:
             request: The request.
             exchange_type: The class that renders the answer.
         """
-        strict = request.frontend.unknown_tools is UnknownTools.REFUSE
-        body = continuation.resolved(request.body, request.before)
-        sealed = Sealed(self._sealing, request.principal, request.frontend.name)
-        checked = requests.read(body, request.before.items, sealed, refuse_unknown=strict)
+        refuse_unknown = request.frontend.unknown_tools is UnknownTools.REFUSE
+        body = continuation.resolved(request.body, request.continued)
+        cipher = ItemCipher(self._sealing, request.principal, request.frontend.name)
+        checked = requests.read(body, request.continued.items, cipher, refuse_unknown=refuse_unknown)
         frontend, search = request.frontend, checked.tools.search
         _check_prompt(request, checked)
-        frontend.check_messages(checked.count, "input")
+        frontend.check_messages(checked.item_count, "input")
         frontend.check_answer_tokens(checked.fields.get("max_output_tokens"), "max_output_tokens")
         try:
-            searched = _indexes(request, checked, search)
-            chat = self._chat.parse(replace(request, body=checked.body), searched, check_limits=False)
+            search_indexes = _indexes(request, checked, search)
+            chat = self._chat.parse(replace(request, body=checked.body), search_indexes, check_limits=False)
         except CausewayError as error:
             raise _renamed(error, checked) from error
         turn = chat.turn
-        if turn.original.objection is not None:
-            objection = _renamed(turn.original.objection, checked)
-            assert isinstance(objection, InvalidRequest)
-            turn = replace(turn, original=replace(turn.original, objection=objection))
+        if turn.original.deferred_error is not None:
+            deferred_error = _renamed(turn.original.deferred_error, checked)
+            assert isinstance(deferred_error, InvalidRequest)
+            turn = replace(turn, original=replace(turn.original, deferred_error=deferred_error))
         if search is not None:
             turn = _with_search_options(turn, search)
             turn = replace(turn, searching=_search_tool(request, checked))
@@ -90,8 +90,10 @@ class Responses:
             )
             if turn.compaction is not None and turn.compaction.summary_only:
                 turn = replace(turn, retrieval=Retrieval(), searching=None)
-        named = bool(checked.fields.get("index_name"))
-        return exchange_type(turn, checked, request.before, sealed, streaming=chat.streaming, sources=named)
+        has_source_nodes = bool(checked.fields.get("index_name"))
+        return exchange_type(
+            turn, checked, request.continued, cipher, streaming=chat.streaming, has_source_nodes=has_source_nodes
+        )
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
@@ -147,11 +149,11 @@ def _search_tool(request: ChatRequest, checked: CheckedRequest) -> SearchTool | 
     If the front end answers every chat from its indexes, the platform always searches first.
     """
     frontend = request.frontend.serving(checked.model, request.principal)
-    max_searches = min(frontend.searches, checked.fields.get("max_tool_calls") or frontend.searches)
+    max_searches = min(frontend.max_searches, checked.fields.get("max_tool_calls") or frontend.max_searches)
     if frontend.always_searches or not max_searches:
         return None
     name = "file_search"
-    while any(tool["function"]["name"] == name for tool in checked.tools.chat):
+    while any(tool["function"]["name"] == name for tool in checked.tools.chat_tools):
         name += "_"
     choice: Any = checked.tools.first_choice
     if choice == FILE_SEARCH:
@@ -162,11 +164,11 @@ def _search_tool(request: ChatRequest, checked: CheckedRequest) -> SearchTool | 
 def _renamed(error: CausewayError, checked: CheckedRequest) -> CausewayError:
     """Return the error with the names and paths of the Responses request instead of the chat's names and paths."""
 
-    def place(match: re.Match[str]) -> str:
+    def item_path(match: re.Match[str]) -> str:
         at = int(match[1])
         return checked.paths[at] if at < len(checked.paths) and checked.paths[at] else "input"
 
-    field = _MESSAGE.sub(place, error.field or "")
-    error.message = _MESSAGE.sub(place, error.message)
+    field = _MESSAGE.sub(item_path, error.field or "")
+    error.message = _MESSAGE.sub(item_path, error.message)
     error.field = NAMES.get(field, field) or None
     return error

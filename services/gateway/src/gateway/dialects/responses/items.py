@@ -8,15 +8,15 @@ from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.responses.conversation import Conversation, Item
+from gateway.dialects.responses.item_cipher import COMPACTION, REASONING
 from gateway.dialects.responses.offered_tools import function_name
-from gateway.dialects.responses.sealed import COMPACTION, REASONING
 from gateway.dialects.responses.tools import CUSTOM_INPUT
 
 ROLES = ("user", "assistant", "system", "developer")
 FOUND_BEFORE = "These passages were found before, by a search for {}:"
 """The line that precedes the passages of an earlier search in the prompt."""
 
-HOSTED = (
+UNSUPPORTED = (
     *("apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "computer_call"),
     *("computer_call_output", "image_generation_call", "local_shell_call", "local_shell_call_output"),
     *("mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools", "program", "program_output"),
@@ -61,20 +61,22 @@ def read(items: Sequence[Any], conversation: Conversation, path: str = "input") 
         InvalidRequest: An item is invalid. The error names the item.
         Unavailable: The gateway has no keys yet to decrypt an item.
     """
-    kept: list[Item | None] = []
+    stored: list[Item | None] = []
     for at, item in enumerate(items):
         if conversation.compacts:
             raise InvalidRequest(f"{path}[{at}] must not follow a compaction_trigger.", field=f"{path}[{at}]")
-        place = f"{path}[{at}]" if path else ""
-        kept.append(_read(item, conversation, place))
-        if place and (item.get("type") == COMPACTION):
+        item_path = f"{path}[{at}]" if path else ""
+        stored.append(_read(item, conversation, item_path))
+        if item_path and item.get("type") == COMPACTION:
             # Detectors do not judge the messages that the summary replaces, so the gateway does not store them.
-            places = {
+            remaining = {
                 *conversation.paths,
-                *(f"{path}[{number}]" for number, each in enumerate(kept) if _is_setting(each)),
+                *(f"{path}[{number}]" for number, earlier in enumerate(stored) if _is_setting(earlier)),
             }
-            kept = [each if f"{path}[{number}]" in places else None for number, each in enumerate(kept)]
-    return kept
+            stored = [
+                earlier if f"{path}[{number}]" in remaining else None for number, earlier in enumerate(stored)
+            ]
+    return stored
 
 
 def _is_setting(item: Item | None) -> bool:
@@ -82,6 +84,7 @@ def _is_setting(item: Item | None) -> bool:
 
 
 def _read(item: Any, conversation: Conversation, path: str) -> Item | None:
+    """Add an item to the conversation. Return its stored form, or None if it is omitted."""
     if not isinstance(item, dict):
         raise InvalidRequest(f"{path} must be an object.", field=path)
     fields = Fields(item, path)
@@ -117,10 +120,10 @@ def _read(item: Any, conversation: Conversation, path: str) -> Item | None:
     if kind == "compaction_trigger":
         conversation.compacts = True
         return None
-    if kind in HOSTED and conversation.drops:
+    if kind in UNSUPPORTED and conversation.drops_unsupported:
         conversation.dropped.append(kind)
         return None
-    raise fields.wrong("type", f"is not supported: {kind[:100]!r}")
+    raise fields.invalid("type", f"is not supported: {kind[:100]!r}")
 
 
 def _namespace(members: Fields) -> Item:
@@ -130,7 +133,7 @@ def _namespace(members: Fields) -> Item:
 def _message(members: Fields, conversation: Conversation, path: str) -> Item:
     role = members.text("role")
     if role not in ROLES:
-        raise members.wrong("role", f"must be one of {', '.join(ROLES)}")
+        raise members.invalid("role", f"must be one of {', '.join(ROLES)}")
     content, shown = _content(members, "content", path)
     # The chat templates of models know only one role for instructions.
     conversation.add({"role": "system" if role == "developer" else role, "content": content}, path)
@@ -149,7 +152,7 @@ def _content(members: Fields, name: str, path: str) -> tuple[Any, Any]:
     if isinstance(value, str):
         return value, value
     if not isinstance(value, list):
-        raise members.wrong(name, "must be a string or a list of parts")
+        raise members.invalid(name, "must be a string or a list of parts")
     if not value:
         return "", ""
     parts = [_part(part, f"{path}.{name}[{at}]") for at, part in enumerate(value)]
@@ -171,12 +174,12 @@ def _part(part: Any, path: str) -> tuple[Item, Item]:
         return _image(members)
     if kind == "input_file":
         return _file(members)
-    raise members.wrong("type", f"is not supported: {kind[:100]!r}")
+    raise members.invalid("type", f"is not supported: {kind[:100]!r}")
 
 
 def _image(members: Fields) -> tuple[Item, Item]:
     if members.text("file_id"):
-        raise members.wrong("file_id", "is not supported: send the picture as image_url")
+        raise members.invalid("file_id", "is not supported: send the picture as image_url")
     url, detail = _required(members, "image_url"), members.one_of("detail", _DETAILS) or "auto"
     shown = {"url": url} if detail == "auto" else {"url": url, "detail": detail}
     stored = {"type": "input_image", "image_url": url, "detail": detail}
@@ -186,7 +189,7 @@ def _image(members: Fields) -> tuple[Item, Item]:
 def _file(members: Fields) -> tuple[Item, Item]:
     for name in ("file_id", "file_url"):
         if members.text(name):
-            raise members.wrong(name, "is not supported: send the file as file_data")
+            raise members.invalid(name, "is not supported: send the file as file_data")
     data, filename = _required(members, "file_data"), members.text("filename")
     file = {"file_data": data, **({"filename": filename} if filename else {})}
     return {"type": "file", "file": file}, {"type": "input_file", **file}
@@ -196,7 +199,7 @@ def _reasoning(members: Fields, conversation: Conversation) -> Item:
     """Add earlier reasoning of a model. It belongs to the answer that follows."""
     texts = {"summary": "summary_text", "content": "reasoning_text"}
     item: Item = {"type": "reasoning", "summary": []}
-    reasoning = "" if conversation.sealed is None else conversation.sealed.unseal(REASONING, members)
+    reasoning = "" if conversation.cipher is None else conversation.cipher.decrypt(REASONING, members)
     for name, kind in texts.items():
         parts = [part for part in members.items(name) or () if isinstance(part, dict)]
         if parts or name == "summary":
@@ -222,13 +225,13 @@ def _file_search(members: Fields, conversation: Conversation, path: str) -> Item
     item: Item = {"type": "file_search_call", "queries": queries, "status": "completed", "results": None}
     results = []
     for at, result in enumerate(members.items("results") or ()):
-        each = Fields(result if isinstance(result, dict) else {}, f"{members.path('results')}[{at}]")
-        results.append({name: each.text(name) for name in ("file_id", "filename", "text")})
+        fields = Fields(result if isinstance(result, dict) else {}, f"{members.path('results')}[{at}]")
+        results.append({name: fields.text(name) for name in ("file_id", "filename", "text")})
     # The user may have lost access to the passages of a stored search.
     if results and path:
-        searched = FOUND_BEFORE.format(", ".join(map(repr, queries)) or "nothing")
-        passages = "\n".join(f"{each['filename']}: {each['text']}" for each in results)
-        conversation.add({"role": "system", "content": f"{searched}\n{passages}"}, path)
+        heading = FOUND_BEFORE.format(", ".join(map(repr, queries)) or "nothing")
+        passages = "\n".join(f"{result['filename']}: {result['text']}" for result in results)
+        conversation.add({"role": "system", "content": f"{heading}\n{passages}"}, path)
         item["results"] = results
     return item
 
@@ -257,5 +260,5 @@ def _configuration(members: Fields, conversation: Conversation) -> Item:
 def _required(members: Fields, name: str) -> str:
     text = members.text(name)
     if not text:
-        raise members.wrong(name, "must be a string that is not empty")
+        raise members.invalid(name, "must be a string that is not empty")
     return text

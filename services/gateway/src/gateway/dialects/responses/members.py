@@ -4,7 +4,7 @@ from typing import Any
 
 from servicekit.errors import CausewayError, RateLimited, http_status
 
-from gateway.dialects.problem import SERVER_FAULT
+from gateway.dialects.problem import SERVER_ERROR
 from gateway.dialects.responses.citations import file_id
 from gateway.domain import Passage, Usage
 from gateway.domain.deltas import members_of
@@ -55,5 +55,5 @@ def error_of(error: CausewayError) -> dict[str, str]:
     """Return the ``error`` of a response: a code of the API reference, and the message for the client."""
     if isinstance(error, RateLimited):
         return {"code": "rate_limit_exceeded", "message": error.message}
-    code = "server_error" if http_status(error) >= SERVER_FAULT else "invalid_prompt"
+    code = "server_error" if http_status(error) >= SERVER_ERROR else "invalid_prompt"
     return {"code": code, "message": error.message}

@@ -22,7 +22,7 @@ def detectors(fields: Fields) -> dict[str, Any]:
         return block
     model, policy = options.text("model"), options.object("policy")
     if not model:
-        raise options.wrong("model", "must be the name of a detector")
+        raise options.invalid("model", "must be the name of a detector")
     for direction in ("input", "output"):
         mode = policy.object(direction).one_of("mode", ("score", "block"))
         requested = fields.object("detectors").object(direction)
@@ -58,17 +58,18 @@ _DIRECTIONS = (Direction.INPUT, Direction.OUTPUT)
 def _results(model: str, detections: Sequence[Detections]) -> dict[str, Any]:
     """Return the findings of a detector in the format of the API reference: categories and scores, but no text."""
     return {
-        direction.value: _result(model, [each for each in detections if each.direction is direction])
+        direction.value: _result(model, [event for event in detections if event.direction is direction])
         for direction in _DIRECTIONS
     }
 
 
 def _result(model: str, detections: Sequence[Detections]) -> dict[str, Any]:
-    failed = [failure for each in detections for failure in each.failures if failure.detector_id == model]
+    failed = [failure for event in detections for failure in event.failures if failure.detector_id == model]
     if failed:
         return {"type": "error", "code": "moderation_failed", "message": failed[0].message}
     scores: dict[str, float] = {}
-    for finding in (finding for each in detections for finding in each.findings if finding.detector_id == model):
+    own_findings = (finding for event in detections for finding in event.findings if finding.detector_id == model)
+    for finding in own_findings:
         scores[finding.detection] = max(finding.score, scores.get(finding.detection, 0.0))
     return {
         "type": "moderation_result",

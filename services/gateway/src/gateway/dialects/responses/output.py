@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.dialects.responses.citations import Citations, Files, add_files
-from gateway.dialects.responses.offered_tools import Functions, Offered
-from gateway.dialects.responses.parts import Call, Events, Message, Thinking
-from gateway.dialects.responses.sealed import COMPACTION, Sealed
+from gateway.dialects.responses.item_cipher import COMPACTION, ItemCipher
+from gateway.dialects.responses.offered_tools import Functions, OfferedTool
+from gateway.dialects.responses.parts import CallItem, Events, MessageItem, ReasoningItem
 from gateway.domain import Annotation, Delta, Passage, Reasoning, Refusal, ToolCall
 
 
@@ -18,12 +18,12 @@ class OutputOptions:
     Attributes:
         summarises: Whether the client gets the reasoning as a summary.
         logprobs: Whether the client gets log probabilities.
-        sealed: Encrypts the reasoning for the next request, or None if the client does not request this.
+        reasoning_cipher: Encrypts the reasoning for the next request, or None if the client does not request this.
     """
 
     summarises: bool = False
     logprobs: bool = False
-    sealed: Sealed | None = None
+    reasoning_cipher: ItemCipher | None = None
 
 
 class Output:
@@ -31,7 +31,7 @@ class Output:
 
     Args:
         events: Receives the events.
-        owner: The id of the response without its prefix. The ids of the items contain it.
+        id_suffix: The id of the response without its prefix. The ids of the items contain it.
         functions: Custom tools and tools in namespaces, by the names of their functions.
         options: The optional parts of the answer.
 
@@ -40,15 +40,15 @@ class Output:
         results: The results of each search, by the id of its item.
     """
 
-    def __init__(self, events: Events, owner: str, functions: Functions, options: OutputOptions) -> None:
-        self._events, self._owner, self._functions, self._options = events, owner, functions, options
+    def __init__(self, events: Events, id_suffix: str, functions: Functions, options: OutputOptions) -> None:
+        self._events, self._id_suffix, self._functions, self._options = events, id_suffix, functions, options
         self.items: list[dict[str, Any]] = []
         self.results: dict[str, list[dict[str, Any]]] = {}
         self._files: Files = {}
         self._search: dict[str, Any] | None = None
-        self._message: Message | None = None
-        self._thinking: Thinking | None = None
-        self._calls: dict[int | None, Call] = {}
+        self._message: MessageItem | None = None
+        self._reasoning: ReasoningItem | None = None
+        self._calls: dict[int | None, CallItem] = {}
 
     def take(self, delta: Delta) -> None:
         """Add the next piece of the answer.
@@ -82,7 +82,7 @@ class Output:
 
     def begin_search(self) -> None:
         """Write the item and the events of a search that begins. The next call must be `end_search` or `end`."""
-        self._end_thinking("completed")
+        self._end_reasoning("completed")
         self._end_message("completed")
         item_id = self._id("fs")
         item: dict[str, Any] = {"id": item_id, "type": "file_search_call", "queries": [], "results": None}
@@ -93,30 +93,30 @@ class Output:
         self._add_search_event("in_progress")
         self._add_search_event("searching")
 
-    def end_search(self, query: str, results: list[dict[str, Any]], *, shown: bool) -> None:
+    def end_search(self, query: str, results: list[dict[str, Any]], *, shows_results: bool) -> None:
         """Write the events of a search that ends.
 
         Args:
             query: The query, or empty if the search failed because it had no query.
             results: The results.
-            shown: Whether the client gets the results.
+            shows_results: Whether the client gets the results.
         """
         item, self._search = self._search, None
         assert item is not None
         item |= {"status": "completed" if query else "failed", "queries": [query] if query else []}
-        item["results"] = results if shown else None
+        item["results"] = results if shows_results else None
         self.results[item["id"]] = results
         if query:
             self._add_search_event("completed")
         self._events.add("response.output_item.done", item=item, output_index=len(self.items) - 1)
 
-    def compact(self, sealed: str) -> None:
-        """Write the events of a summary that replaces the conversation.
+    def add_summary(self, encrypted_content: str) -> None:
+        """Write the item and the events of a summary that replaces the conversation.
 
         Args:
-            sealed: The encrypted summary.
+            encrypted_content: The encrypted summary.
         """
-        item = {"id": self._id("cmp"), "type": COMPACTION, "encrypted_content": sealed}
+        item = {"id": self._id("cmp"), "type": COMPACTION, "encrypted_content": encrypted_content}
         at = len(self.items)
         self.items.append(item)
         self._events.add("response.output_item.added", item={**item, "encrypted_content": ""}, output_index=at)
@@ -137,45 +137,47 @@ class Output:
             item, self._search = self._search, None
             item["status"] = "incomplete"
             self._events.add("response.output_item.done", item=item, output_index=len(self.items) - 1)
-        self._end_thinking(status)
+        self._end_reasoning(status)
         self._end_message(status)
         for call in self._calls.values():
             call.end(status)
         self._calls = {}
 
     def _id(self, prefix: str) -> str:
-        return f"{prefix}_{self._owner}_{len(self.items)}"
+        return f"{prefix}_{self._id_suffix}_{len(self.items)}"
 
     def _add_reasoning(self, text: str) -> None:
-        if self._thinking is None:
+        if self._reasoning is None:
             self._end_message("completed")
             at = len(self.items)
             options = self._options
-            self._thinking = Thinking(
-                self._events, at, self._id("rs"), options.sealed, summarises=options.summarises
+            self._reasoning = ReasoningItem(
+                self._events, at, self._id("rs"), options.reasoning_cipher, summarises=options.summarises
             )
-            self.items.append(self._thinking.item)
-        self._thinking.add(text)
+            self.items.append(self._reasoning.item)
+        self._reasoning.add(text)
 
-    def _open_message(self) -> Message:
-        self._end_thinking("completed")
+    def _open_message(self) -> MessageItem:
+        self._end_reasoning("completed")
         if self._message is None:
             at = len(self.items)
             citations = Citations(self._files)
-            self._message = Message(self._events, at, self._id("msg"), citations, logprobs=self._options.logprobs)
+            self._message = MessageItem(
+                self._events, at, self._id("msg"), citations, logprobs=self._options.logprobs
+            )
             self.items.append(self._message.item)
         return self._message
 
     def _add_call(self, piece: ToolCall) -> None:
         call = self._calls.get(piece.index)
         if call is None:
-            self._end_thinking("completed")
+            self._end_reasoning("completed")
             self._end_message("completed")
-            tool = self._functions.get(piece.name) or Offered(piece.name)
-            item_id = self._id("ctc" if tool.custom else "fc")
+            tool = self._functions.get(piece.name) or OfferedTool(piece.name)
+            item_id = self._id("ctc" if tool.is_custom else "fc")
             if not piece.id:
                 piece = ToolCall(piece.index, f"call_{item_id}", piece.name, piece.arguments, piece.raw_json)
-            call = self._calls[piece.index] = Call(self._events, len(self.items), item_id, piece.id, tool)
+            call = self._calls[piece.index] = CallItem(self._events, len(self.items), item_id, piece.id, tool)
             self.items.append(call.item)
         call.add_arguments(piece.arguments)
 
@@ -192,10 +194,10 @@ class Output:
             {"type": annotation.kind, **place, "url": annotation.url, "title": annotation.title}
         )
 
-    def _end_thinking(self, status: str) -> None:
-        if self._thinking is not None:
-            self._thinking.end(status)
-            self._thinking = None
+    def _end_reasoning(self, status: str) -> None:
+        if self._reasoning is not None:
+            self._reasoning.end(status)
+            self._reasoning = None
 
     def _end_message(self, status: str) -> None:
         if self._message is not None:

@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.responses.citations import Citations
-from gateway.dialects.responses.offered_tools import Offered
-from gateway.dialects.responses.sealed import REASONING, Sealed
+from gateway.dialects.responses.item_cipher import REASONING, ItemCipher
+from gateway.dialects.responses.offered_tools import OfferedTool
 from gateway.dialects.responses.tools import CUSTOM_INPUT
 from gateway.domain.deltas import members_of
 
 _encode = msgspec.json.encode
 _TEXT = "response.output_text"
 _REFUSAL = "response.refusal"
-_PADDED_TO = 32
-_SUMMARY = "response.reasoning_summary_text"
-_THOUGHT = "response.reasoning_text"
+_PADDING_MULTIPLE = 32
+_REASONING_SUMMARY = "response.reasoning_summary_text"
+_REASONING_TEXT = "response.reasoning_text"
 
 
 def _head(kind: str) -> bytes:
@@ -92,11 +92,11 @@ def _padded(head: bytes, length: int) -> bytes:
         head: The start of the event.
         length: The length of the piece in characters.
     """
-    padding = secrets.token_urlsafe(_PADDED_TO)[: -length % _PADDED_TO].encode()
+    padding = secrets.token_urlsafe(_PADDING_MULTIPLE)[: -length % _PADDING_MULTIPLE].encode()
     return head.replace(b'"delta":', b'"obfuscation":"%b","delta":' % padding)
 
 
-class Message:
+class MessageItem:
     """The message of an answer. Its parts are texts and refusals."""
 
     def __init__(self, events: Events, at: int, item_id: str, citations: Citations, *, logprobs: bool) -> None:
@@ -205,17 +205,19 @@ class Message:
         return {"item_id": self.item["id"], "output_index": self._at, "content_index": index}
 
 
-class Thinking:
+class ReasoningItem:
     """The model's reasoning. It is a summary if the client requested a summary, or else reasoning text."""
 
-    def __init__(self, events: Events, at: int, item_id: str, sealed: Sealed | None, *, summarises: bool) -> None:
-        self._events, self._at, self._summarises, self._sealed = events, at, summarises, sealed
+    def __init__(
+        self, events: Events, at: int, item_id: str, cipher: ItemCipher | None, *, summarises: bool
+    ) -> None:
+        self._events, self._at, self._summarises, self._cipher = events, at, summarises, cipher
         self.item: dict[str, Any] = {"id": item_id, "type": "reasoning", "summary": []}
         self._pieces: list[str] = []
         events.add("response.output_item.added", item=self.item, output_index=at)
         index = {"summary_index": 0} if summarises else {"content_index": 0}
         self._place = {"item_id": item_id, "output_index": at, **index}
-        self._kind = _SUMMARY if summarises else _THOUGHT
+        self._kind = _REASONING_SUMMARY if summarises else _REASONING_TEXT
         self._part_kind = "response.reasoning_summary_part" if summarises else "response.content_part"
         events.add(f"{self._part_kind}.added", **self._place, part=self._part(""))
         self._head = _head(self._kind)
@@ -233,7 +235,7 @@ class Thinking:
         self._events.add(f"{self._part_kind}.done", **self._place, part=part)
         self.item["summary" if self._summarises else "content"] = [part]
         self.item["status"] = status
-        if self._sealed is not None and (encrypted := self._sealed.seal(REASONING, part["text"])):
+        if self._cipher is not None and (encrypted := self._cipher.encrypt(REASONING, part["text"])):
             self.item["encrypted_content"] = encrypted
         self._events.add("response.output_item.done", item=self.item, output_index=self._at)
 
@@ -241,18 +243,18 @@ class Thinking:
         return {"type": "summary_text" if self._summarises else "reasoning_text", "text": text}
 
 
-class Call:
+class CallItem:
     """A call to a function or to a custom tool. The input of a custom tool is the argument of a function."""
 
-    def __init__(self, events: Events, at: int, item_id: str, call_id: str, tool: Offered) -> None:
-        self._events, self._at, self._custom = events, at, tool.custom
+    def __init__(self, events: Events, at: int, item_id: str, call_id: str, tool: OfferedTool) -> None:
+        self._events, self._at, self._custom = events, at, tool.is_custom
         self._pieces: list[str] = []
         self._place = {"item_id": item_id, "output_index": at}
-        kind = "custom_tool_call" if tool.custom else "function_call"
+        kind = "custom_tool_call" if tool.is_custom else "function_call"
         self.item: dict[str, Any] = {"id": item_id, "type": kind, "call_id": call_id, "name": tool.name}
         if tool.namespace:
             self.item["namespace"] = tool.namespace
-        self.item |= {"input": ""} if tool.custom else {"arguments": "", "status": "in_progress"}
+        self.item |= {"input": ""} if tool.is_custom else {"arguments": "", "status": "in_progress"}
         events.add("response.output_item.added", item=self.item, output_index=at)
         self._head = _head("response.function_call_arguments")
         self._tail = b"," + _encode(self._place)[1:-1] + b',"sequence_number":'
@@ -282,7 +284,7 @@ def _logprobs(choice_json: bytes) -> list[dict[str, Any]]:
     logprobs = members_of(choice_json).get("logprobs")
     tokens = _objects(logprobs, "content") if isinstance(logprobs, dict) else []
     return [
-        _token(token) | {"top_logprobs": [_token(each) for each in _objects(token, "top_logprobs")]}
+        _token(token) | {"top_logprobs": [_token(alternative) for alternative in _objects(token, "top_logprobs")]}
         for token in tokens
     ]
 
@@ -290,7 +292,7 @@ def _logprobs(choice_json: bytes) -> list[dict[str, Any]]:
 def _objects(members: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """Return the objects of a member that should be a list of objects."""
     values = members.get(name)
-    return [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 def _token(token: dict[str, Any]) -> dict[str, Any]:
@@ -306,7 +308,10 @@ def _shown(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the tokens in the format of events, which omits their bytes."""
     shown = []
     for token in tokens:
-        top = [{"token": each["token"], "logprob": each["logprob"]} for each in token["top_logprobs"]]
+        top = [
+            {"token": alternative["token"], "logprob": alternative["logprob"]}
+            for alternative in token["top_logprobs"]
+        ]
         shown.append({"token": token["token"], "logprob": token["logprob"], "top_logprobs": top})
     return shown
 

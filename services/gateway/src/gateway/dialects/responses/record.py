@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from servicekit import keys
 
+from gateway.dialects.responses.item_cipher import COMPACTION
 from gateway.dialects.responses.offered_tools import function_name
-from gateway.dialects.responses.sealed import COMPACTION
 from gateway.dialects.responses.tools import CUSTOM_INPUT
 from gateway.domain import Message, Turn
 from gateway.domain.responses import Item
@@ -29,23 +29,23 @@ def judged_input(
     """
     if judged is None:
         return ()
-    kept: list[Item | None] = list(items)
+    stored: list[Item | None] = list(items)
     before, after = _messages(original), _messages(judged)
     places = original.original.places or range(len(before))
     count = len(original.history)
     for at, (old, new) in enumerate(zip(before[:count], after[:count], strict=True)):
         if old != new:
-            _replace(kept, paths, places[at], new)
+            _replace(stored, paths, places[at], new)
     if original.question != judged.question:
         # The question may consist of several messages. The detectors return it as one message.
         first, *others = list(places)[count:] or [len(before) - 1]
-        _replace(kept, paths, first, after[-1])
+        _replace(stored, paths, first, after[-1])
         for place in others:
             if (number := _number(paths, place)) is not None:
-                kept[number] = None
+                stored[number] = None
     if original.parameters_json != judged.parameters_json:
-        _replace_settings(kept, _object.decode(judged.parameters_json))
-    return tuple(item for item in kept if item is not None)
+        _replace_settings(stored, _object.decode(judged.parameters_json))
+    return tuple(item for item in stored if item is not None)
 
 
 def judged_members(shown: dict[str, Any], original: Turn, judged: Turn | None) -> dict[str, Any]:
@@ -69,11 +69,11 @@ def judged_members(shown: dict[str, Any], original: Turn, judged: Turn | None) -
 def _tool(shown: Item, judged: dict[str, Item], namespace: str = "") -> Item:
     """Return a tool as the model received it."""
     if shown["type"] == "namespace":
-        inside = [_tool(each, judged, shown["name"]) for each in shown["tools"]]
+        tools = [_tool(tool, judged, shown["name"]) for tool in shown["tools"]]
         # The names of the functions contain the name of the namespace. The description of the first function
         # contains the description of the namespace.
-        name = _WITHHELD if all(each["name"] == _WITHHELD for each in inside) else shown["name"]
-        return {"type": "namespace", "name": name, "description": "", "tools": inside}
+        name = _WITHHELD if all(tool["name"] == _WITHHELD for tool in tools) else shown["name"]
+        return {"type": "namespace", "name": name, "description": "", "tools": tools}
     function = judged.get(function_name(namespace, shown.get("name", "")))
     if function is None:
         # The platform runs file search itself. For any other tool, a detector has changed the name.
@@ -96,65 +96,65 @@ def _number(paths: list[str], place: int) -> int | None:
     return int(path.rpartition("[")[2][:-1]) if path.endswith("]") else None
 
 
-def _replace(kept: list[Item | None], paths: list[str], place: int, new: Message) -> None:
+def _replace(stored: list[Item | None], paths: list[str], place: int, new: Message) -> None:
     number = _number(paths, place)
     if number is None:
         return
-    item = kept[number]
+    item = stored[number]
     if item is None:
         return
     if item["type"] == "message":
         kind = "output_text" if item["role"] == "assistant" else "input_text"
-        kept[number] = {**item, "content": [{"type": kind, "text": new.text}] if new.text else item["content"]}
+        stored[number] = {**item, "content": [{"type": kind, "text": new.text}] if new.text else item["content"]}
         if not new.text and new.content_json:
-            kept[number] = {**item, "content": [{"type": kind, "text": new.words}]}
+            stored[number] = {**item, "content": [{"type": kind, "text": new.joined_text}]}
     elif "output" in item:
-        kept[number] = {**item, "output": new.words}
+        stored[number] = {**item, "output": new.joined_text}
     elif item["type"] == COMPACTION:
         # The encrypted content still has the text that the detectors removed.
         parts = [{"type": "input_text", "text": new.text}]
-        kept[number] = {"type": "message", "role": "developer", "content": parts}
+        stored[number] = {"type": "message", "role": "developer", "content": parts}
     elif item["type"] == "file_search_call":
-        kept[number] = {**item, "results": None}
+        stored[number] = {**item, "results": None}
     extra = _object.decode(new.extra_json) if new.extra_json else {}
-    _replace_reasoning(kept, number, str(extra.get(keys.EARLIER_REASONING, "")))
+    _replace_reasoning(stored, number, str(extra.get(keys.EARLIER_REASONING, "")))
     for call in extra.get("tool_calls", ()):
-        _replace_call(kept, number, call)
+        _replace_call(stored, number, call)
 
 
-def _replace_reasoning(kept: list[Item | None], end: int, text: str) -> None:
+def _replace_reasoning(stored: list[Item | None], end: int, text: str) -> None:
     """Replace the model's reasoning directly before an item with a text."""
     content = [{"type": "reasoning_text", "text": text}] if text else []
     for number in range(end - 1, -1, -1):
-        item = kept[number]
+        item = stored[number]
         if item is None or item["type"] != "reasoning":
             return
         # The encrypted content still has the text that the detectors removed.
-        kept[number] = {"type": "reasoning", "summary": [], **({"content": content} if content else {})}
+        stored[number] = {"type": "reasoning", "summary": [], **({"content": content} if content else {})}
         content = []
 
 
-def _replace_settings(kept: list[Item | None], judged: dict[str, Any]) -> None:
+def _replace_settings(stored: list[Item | None], judged: dict[str, Any]) -> None:
     """Replace the tools and the format of the answer with those that the model got."""
     by_name = {tool["function"].get("name"): tool["function"] for tool in judged.get("tools", ())}
-    for number, item in enumerate(kept):
+    for number, item in enumerate(stored):
         if item is None:
             continue
         if item["type"] == "additional_tools":
-            kept[number] = {**item, "tools": [_tool(tool, by_name) for tool in item["tools"]]}
+            stored[number] = {**item, "tools": [_tool(tool, by_name) for tool in item["tools"]]}
         elif item["type"] == "configuration_update" and "text" in item:
             form = judged.get("response_format") or {}
             schema = form.get("json_schema") or {}
-            kept[number] = {**item, "text": {"format": {"type": form.get("type", "text"), **schema}}}
+            stored[number] = {**item, "text": {"format": {"type": form.get("type", "text"), **schema}}}
 
 
-def _replace_call(kept: list[Item | None], begin: int, call: Item) -> None:
+def _replace_call(stored: list[Item | None], begin: int, call: Item) -> None:
     arguments = call.get("function", {}).get("arguments", "")
-    for number, item in enumerate(kept[begin:], begin):
+    for number, item in enumerate(stored[begin:], begin):
         if item is None or item.get("call_id") != call.get("id"):
             continue
         if item["type"] == "function_call":
-            kept[number] = {**item, "arguments": arguments}
+            stored[number] = {**item, "arguments": arguments}
         elif item["type"] == "custom_tool_call":
             values = _object.decode(arguments) if arguments.startswith("{") else {}
-            kept[number] = {**item, "input": str(values.get(CUSTOM_INPUT, ""))}
+            stored[number] = {**item, "input": str(values.get(CUSTOM_INPUT, ""))}

@@ -13,7 +13,7 @@ from gateway.dialects.openai.chat import PLATFORM_MEMBERS
 from gateway.dialects.responses import items, moderation, service_options
 from gateway.dialects.responses import tools as tool_kinds
 from gateway.dialects.responses.conversation import Conversation, Item
-from gateway.dialects.responses.sealed import Sealed
+from gateway.dialects.responses.item_cipher import ItemCipher
 from gateway.dialects.responses.tools import Tools
 from gateway.domain import CompactionOptions
 
@@ -79,7 +79,7 @@ class CheckedRequest:
         model: The name of the requested model or assistant, or empty if the request names neither.
         body: The chat for the model, as the body of a request for OpenAI's chat completions.
         paths: The paths of the chat's messages in the request.
-        count: The number of items, including the items that the request continues.
+        item_count: The number of items, including the items that the request continues.
         input_items: The items of the input in their stored form, or None for each omitted item.
         tools: The tools.
         include: The values of ``include``.
@@ -96,7 +96,7 @@ class CheckedRequest:
     model: str
     body: bytes
     paths: list[str]
-    count: int
+    item_count: int
     input_items: list[Item | None]
     tools: Tools
     include: frozenset[str]
@@ -109,13 +109,13 @@ class CheckedRequest:
     moderation: str = ""
 
 
-def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown: bool) -> CheckedRequest:
+def read(body: bytes, before: Sequence[Item], cipher: ItemCipher, *, refuse_unknown: bool) -> CheckedRequest:
     """Check a request and translate it.
 
     Args:
         body: The body of the request. Stored items have replaced their references.
         before: The items that the request continues.
-        sealed: Decrypts encrypted contents.
+        cipher: Decrypts encrypted contents.
         refuse_unknown: Whether to refuse unsupported tools and their items. Otherwise, the gateway drops them.
 
     Raises:
@@ -130,17 +130,17 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
     tools = Tools(refuse_unknown=refuse_unknown)
     tools.offer(fields.items("tools") or (), "tools")
     include = _include(fields)
-    conversation = Conversation(drops=not refuse_unknown, sealed=sealed, tools=tools)
+    conversation = Conversation(drops_unsupported=not refuse_unknown, cipher=cipher, tools=tools)
     if instructions := fields.text("instructions"):
         conversation.add({"role": "system", "content": instructions}, "instructions")
     items.read(before, conversation, "")
     listed = items.listed(fields.get("input") if fields.get("input") is not None else [])
     if not (listed or before):
-        raise fields.wrong("input", "must be a string that is not empty, or a list of items")
+        raise fields.invalid("input", "must be a string that is not empty, or a list of items")
     input_items = items.read(listed, conversation)
     tool_kinds.choose(fields, tools)
     fields = _configured(fields, conversation.configuration)
-    summary = _reasoning(fields)
+    summarises = _summarises_reasoning(fields)
     logprobs = "message.output_text.logprobs" in include or bool(fields.get("top_logprobs"))
     chat = {
         **{name: msgspec.Raw(bytes(raw[name])) for name in PLATFORM_MEMBERS if name in raw},
@@ -156,8 +156,7 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
     if model := service_options.prompt_name(fields) or fields.text("model"):
         chat["model"] = model
     shown = _shown(fields, tools)
-    count = len(before) + len(listed)
-    padded = fields.object("stream_options").flag("include_obfuscation")
+    obfuscates = fields.object("stream_options").flag("include_obfuscation")
     body = _encode(chat)
     compaction = _compaction(fields)
     if conversation.compacts:
@@ -167,15 +166,15 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
         model=model,
         body=body,
         paths=conversation.paths,
-        count=count,
+        item_count=len(before) + len(listed),
         input_items=input_items,
         tools=tools,
         include=include,
-        summarises=summary,
+        summarises=summarises,
         logprobs=logprobs,
         shown=shown,
         dropped=conversation.dropped,
-        obfuscates=padded,
+        obfuscates=obfuscates,
         compaction=compaction,
         moderation=fields.object("moderation").text("model") if moderates else "",
     )
@@ -185,10 +184,10 @@ def _compaction(fields: Fields) -> CompactionOptions | None:
     """Return when the model summarises the conversation before it answers, or None for never."""
     options = None
     for at, entry in enumerate(fields.items("context_management") or ()):
-        each = Fields(entry if isinstance(entry, dict) else {}, f"context_management[{at}]")
-        if not each.one_of("type", ("compaction",)):
-            raise each.wrong("type", "must be compaction")
-        options = CompactionOptions(each.integer("compact_threshold", 1, _MAX_TOKENS))
+        members = Fields(entry if isinstance(entry, dict) else {}, f"context_management[{at}]")
+        if not members.one_of("type", ("compaction",)):
+            raise members.invalid("type", "must be compaction")
+        options = CompactionOptions(members.integer("compact_threshold", 1, _MAX_TOKENS))
     return options
 
 
@@ -205,11 +204,11 @@ def _include(fields: Fields) -> frozenset[str]:
     named = fields.texts("include")
     for name in named:
         if name not in INCLUDABLE:
-            raise fields.wrong("include", f"has an unknown value: {name[:100]!r}")
+            raise fields.invalid("include", f"has an unknown value: {name[:100]!r}")
     return frozenset(named)
 
 
-def _reasoning(fields: Fields) -> bool:
+def _summarises_reasoning(fields: Fields) -> bool:
     """Return whether the client gets the model's reasoning as a summary."""
     reasoning = fields.object("reasoning")
     summaries = [reasoning.one_of(name, _SUMMARIES) for name in ("summary", "generate_summary")]
@@ -241,7 +240,7 @@ def _format(fields: Fields) -> dict[str, Any] | None:
         return {"type": kind} if kind == "json_object" else None
     name, schema = fields.text("name"), fields.get("schema")
     if not name or not isinstance(schema, dict):
-        raise fields.wrong("schema", "must be an object, and the format must have a name")
+        raise fields.invalid("schema", "must be an object, and the format must have a name")
     known = {
         "name": name,
         "schema": schema,

@@ -66,19 +66,22 @@ def prompt_name(fields: Fields) -> str:
     """Return the name of the assistant that a request names as its prompt, or an empty string.
 
     Raises:
-        InvalidRequest: Assistants do not support a member of the prompt, or the request names another model.
+        InvalidRequest: The prompt has no name or a member that assistants do not support, or the request names a
+            model other than the assistant.
     """
     if fields.get("prompt") is None:
         return ""
     prompt = fields.object("prompt")
     if not (name := prompt.text("id")):
-        raise prompt.wrong("id", "must be the name of an assistant")
+        raise prompt.invalid("id", "must be the name of an assistant")
     if prompt.text("version"):
-        raise prompt.wrong("version", "is not supported: an assistant has one version")
+        raise prompt.invalid("version", "must be absent: an assistant has only one version")
     if any(prompt.object("variables").members()):
-        raise prompt.wrong("variables", "is not supported: the prompt of an assistant has no variables")
+        raise prompt.invalid("variables", "must be absent or empty: the prompt of an assistant has no variables")
     if (model := fields.text("model")) and model != name:
-        raise fields.wrong("model", "must be absent if the request has a prompt: the assistant selects the model")
+        raise fields.invalid(
+            "model", "must be absent or the same name as prompt.id: the assistant selects the model"
+        )
     return name
 
 
@@ -91,7 +94,7 @@ def _cache_options(fields: Fields) -> dict[str, Any]:
     """Return the cache options for the model server, without ``comparison_response_id``."""
     options = fields.object("prompt_cache_options")
     if options.flag("prewarm"):
-        raise options.wrong("prewarm", "is not supported: the gateway cannot fill the cache without an answer")
+        raise options.invalid("prewarm", "is not supported: the gateway cannot fill the cache without an answer")
     members = {"mode": options.one_of("mode", _CACHE_MODES), "ttl": options.one_of("ttl", _CACHE_TTLS)}
     return {name: value for name, value in members.items() if value}
 
@@ -100,7 +103,7 @@ def _image(fields: Fields) -> dict[str, str] | None:
     image = fields.object("image")
     choice = image.one_of("context_compression", _COMPRESSIONS)
     if choice == "enabled":
-        raise image.wrong("context_compression", "must be auto or disabled: the model gets pictures unchanged")
+        raise image.invalid("context_compression", "must be auto or disabled: the model gets pictures unchanged")
     return {"context_compression": "disabled"} if choice else None
 
 
@@ -108,5 +111,5 @@ def _programs(fields: Fields) -> dict[str, str] | None:
     programs = fields.object("access_programs")
     choice = programs.one_of("cyber", _PROGRAMS)
     if choice not in ("", "standard"):
-        raise programs.wrong("cyber", "must be standard: no other program is supported")
+        raise programs.invalid("cyber", "must be standard: no other program is supported")
     return {"cyber": choice} if choice else None

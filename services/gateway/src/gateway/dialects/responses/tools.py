@@ -10,7 +10,7 @@ from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.ragengine.documents import conditions
-from gateway.dialects.responses.offered_tools import Offered, function_name
+from gateway.dialects.responses.offered_tools import OfferedTool, function_name
 from gateway.domain.text_documents import Equals
 
 CUSTOM_INPUT = "input"
@@ -48,7 +48,7 @@ class Tools:
     """The tools of one request.
 
     Attributes:
-        chat: The tools for the model, as functions of chat completions.
+        chat_tools: The tools for the model, as functions of chat completions.
         shown: All offered tools in the format of the response.
         functions: Custom tools and tools in namespaces, by the names of their functions.
         search: The file search, or None if the request has no file search.
@@ -60,9 +60,9 @@ class Tools:
         refuse_unknown: Whether to refuse unsupported tools. Otherwise, the gateway drops them.
     """
 
-    chat: list[dict[str, Any]] = field(default_factory=list)
+    chat_tools: list[dict[str, Any]] = field(default_factory=list)
     shown: list[dict[str, Any]] = field(default_factory=list)
-    functions: dict[str, Offered] = field(default_factory=dict)
+    functions: dict[str, OfferedTool] = field(default_factory=dict)
     search: FileSearch | None = None
     dropped: list[str] = field(default_factory=list)
     choice: Any = "auto"
@@ -98,24 +98,24 @@ def _add_tool(tool: Fields, tools: Tools) -> None:
         tools.shown.append(_namespace(tool, tools))
     elif kind == FILE_SEARCH:
         if tools.search is not None:
-            raise tool.wrong("type", f"must be {FILE_SEARCH} in only one tool")
+            raise tool.invalid("type", f"must be {FILE_SEARCH} in only one tool")
         tools.search = _file_search(tool)
         known = ("type", "vector_store_ids", "max_num_results", "filters", "ranking_options")
         tools.shown.append({name: value for name, value in tool.members() if name in known})
     elif tools.refuse_unknown or not kind:
-        raise tool.wrong("type", f"is not supported: {kind[:100]!r}")
+        raise tool.invalid("type", f"is not supported: {kind[:100]!r}")
     else:
         tools.dropped.append(kind if _KIND.fullmatch(kind) else "unknown")
 
 
-def _function(tool: Fields, tools: Tools, namespace: str = "", about: str = "") -> dict[str, Any]:
+def _function(tool: Fields, tools: Tools, namespace: str = "", preamble: str = "") -> dict[str, Any]:
     """Offer a function, and return it in the format of the response.
 
     Args:
         tool: The function of the request.
         tools: Receives the function.
         namespace: The name of the namespace, or empty if the function has no namespace.
-        about: The text that precedes the function's description for the model.
+        preamble: The text that precedes the function's description for the model.
     """
     function: dict[str, Any] = {"name": _name(tool)}
     if description := tool.text("description"):
@@ -125,7 +125,7 @@ def _function(tool: Fields, tools: Tools, namespace: str = "", about: str = "") 
         function["parameters"] = tool.get("parameters")
     if tool.get("strict") is not None:
         function["strict"] = tool.flag("strict")
-    _offer(function, Offered(function["name"], namespace), tools, about)
+    _offer(function, OfferedTool(function["name"], namespace), tools, preamble)
     return {"type": "function", "parameters": None, "strict": None, **function}
 
 
@@ -135,31 +135,31 @@ def _namespace(tool: Fields, tools: Tools) -> dict[str, Any]:
     The description of the first function begins with the description of the namespace.
     """
     name, description = _name(tool), tool.text("description")
-    about, shown = description, []
+    preamble, shown = description, []
     for at, item in enumerate(tool.items("tools") or ()):
         path = f"{tool.path('tools')}[{at}]"
-        each = Fields(item if isinstance(item, dict) else {}, path)
-        kind = each.one_of("type", ("function", "custom"))
+        inner_tool = Fields(item if isinstance(item, dict) else {}, path)
+        kind = inner_tool.one_of("type", ("function", "custom"))
         if not kind:
-            raise each.wrong("type", "must be function or custom")
-        shown.append((_function if kind == "function" else _custom)(each, tools, name, about))
-        about = ""
+            raise inner_tool.invalid("type", "must be function or custom")
+        shown.append((_function if kind == "function" else _custom)(inner_tool, tools, name, preamble))
+        preamble = ""
     return {"type": "namespace", "name": name, "description": description, "tools": shown}
 
 
-def _offer(function: dict[str, Any], tool: Offered, tools: Tools, about: str) -> None:
+def _offer(function: dict[str, Any], tool: OfferedTool, tools: Tools, preamble: str) -> None:
     """Offer a tool to the model in the form of this function."""
     called = function_name(tool.namespace, tool.name)
-    if called != tool.name or tool.custom:
+    if called != tool.name or tool.is_custom:
         tools.functions[called] = tool
-    if about:
-        function = function | {"description": f"{about}\n{function.get('description', '')}".strip()}
+    if preamble:
+        function = function | {"description": f"{preamble}\n{function.get('description', '')}".strip()}
     # A later tool replaces an earlier tool of the same name.
-    tools.chat = [each for each in tools.chat if each["function"]["name"] != called]
-    tools.chat.append({"type": "function", "function": function | {"name": called}})
+    tools.chat_tools = [earlier for earlier in tools.chat_tools if earlier["function"]["name"] != called]
+    tools.chat_tools.append({"type": "function", "function": function | {"name": called}})
 
 
-def _custom(tool: Fields, tools: Tools, namespace: str = "", about: str = "") -> dict[str, Any]:
+def _custom(tool: Fields, tools: Tools, namespace: str = "", preamble: str = "") -> dict[str, Any]:
     """Offer a custom tool as a function with one string argument; see `_function`."""
     name, description, form = _name(tool), tool.text("description"), tool.object("format")
     shown: dict[str, Any] = {"type": "custom", "name": name}
@@ -170,7 +170,7 @@ def _custom(tool: Fields, tools: Tools, namespace: str = "", about: str = "") ->
     if kind == "grammar":
         syntax, definition = form.one_of("syntax", ("lark", "regex")), form.text("definition")
         if not syntax or not definition:
-            raise form.wrong("definition", "must be present, and syntax must be lark or regex")
+            raise form.invalid("definition", "must be present, and syntax must be lark or regex")
         shown["format"] |= {"syntax": syntax, "definition": definition}
         # Model servers accept no grammar with the functions of a chat, so the description contains it.
         description += f"\nThe input must follow this {syntax} grammar:\n{definition}"
@@ -181,22 +181,22 @@ def _custom(tool: Fields, tools: Tools, namespace: str = "", about: str = "") ->
         "additionalProperties": False,
     }
     function = {"name": name, "description": description.strip(), "parameters": parameters}
-    _offer(function, Offered(name, namespace, custom=True), tools, about)
+    _offer(function, OfferedTool(name, namespace, is_custom=True), tools, preamble)
     return shown
 
 
 def _file_search(tool: Fields) -> FileSearch:
-    field = tool.path("vector_store_ids")
+    path = tool.path("vector_store_ids")
     names = tool.texts("vector_store_ids")
     if not names:
-        raise tool.wrong("vector_store_ids", "must name at least one index")
+        raise tool.invalid("vector_store_ids", "must name at least one index")
     ranking = tool.object("ranking_options")
     weights = ranking.object("hybrid_search")
     dense, sparse = weights.number("embedding_weight", 0, 1e6), weights.number("text_weight", 0, 1e6)
     weight = None if not (dense or sparse) else (dense or 0) / ((dense or 0) + (sparse or 0))
     return FileSearch(
-        tuple(keys.index_name(name, field) for name in names),
-        field,
+        tuple(keys.index_name(name, path) for name in names),
+        path,
         tool.integer("max_num_results", 1, _MAX_RESULTS),
         ranking.number("score_threshold", 0, 1) or None,
         _filters(tool.object("filters")),
@@ -222,10 +222,10 @@ def _filters(filter_: Fields) -> tuple[Equals, ...]:
         elif kind == "eq":
             key, value = fields.text("key"), fields.get("value")
             if not key or not isinstance(value, str | int | float | bool):
-                raise fields.wrong("value", "must be a string, a number or a boolean. The filter must have a key")
+                raise fields.invalid("value", "must be a string, a number or a boolean. The filter must have a key")
             equals += conditions({key: value}, fields.path("key"))
         elif kind:
-            raise fields.wrong("type", "must be eq or and: no other filter is supported")
+            raise fields.invalid("type", "must be eq or and: no other filter is supported")
     return tuple(equals)
 
 
@@ -241,8 +241,8 @@ def choose(fields: Fields, tools: Tools) -> None:
     if isinstance(choice, str):
         tools.choice = fields.one_of("tool_choice", _MODES) or "auto"
         if choice == "required" and not tools.shown:
-            raise fields.wrong("tool_choice", "requires a tool, but the gateway supports no tool of the request")
-        tools.chat_choice = choice if tools.chat and choice != "auto" else None
+            raise fields.invalid("tool_choice", "requires a tool, but the gateway supports no tool of the request")
+        tools.chat_choice = choice if tools.chat_tools and choice != "auto" else None
         tools.first_choice = choice if choice == "required" else ""
         if choice == "none":
             tools.search = None
@@ -254,15 +254,17 @@ def choose(fields: Fields, tools: Tools) -> None:
     elif kind in ("function", "custom"):
         name, namespace = _name(chosen), chosen.text("namespace")
         called = function_name(namespace, name)
-        _offered(chosen, tools, called)
+        _check_offered(chosen, tools, called)
         tools.choice = {"type": kind, "name": name}
         tools.chat_choice = {"type": "function", "function": {"name": called}}
     elif kind == FILE_SEARCH and tools.search is not None:
         # If the platform searches before the model answers, the model must not call other tools.
         tools.first_choice = FILE_SEARCH
-        tools.choice, tools.chat_choice = {"type": kind}, "none" if tools.chat else None
+        tools.choice, tools.chat_choice = {"type": kind}, "none" if tools.chat_tools else None
+    elif kind == FILE_SEARCH:
+        raise chosen.invalid("type", f"requires the tool {FILE_SEARCH}, which the request does not offer")
     else:
-        raise chosen.wrong("type", f"is not supported: {kind[:100]!r}")
+        raise chosen.invalid("type", f"is not supported: {kind[:100]!r}")
 
 
 def _allow(chosen: Fields, tools: Tools) -> None:
@@ -278,35 +280,40 @@ def _allow(chosen: Fields, tools: Tools) -> None:
         fields = Fields(item, f"{chosen.path('tools')}[{at}]")
         if fields.text("type") in ("function", "custom"):
             called = function_name(fields.text("namespace"), fields.text("name"))
-            _offered(chosen, tools, called)
+            _check_offered(chosen, tools, called)
             names.add(called)
         elif fields.text("type") == "namespace":
             names |= {called for called, tool in tools.functions.items() if tool.namespace == fields.text("name")}
     if all(item.get("type") != FILE_SEARCH for item in listed):
         tools.search = None
-    tools.chat = [tool for tool in tools.chat if tool["function"]["name"] in names]
+    tools.chat_tools = [tool for tool in tools.chat_tools if tool["function"]["name"] in names]
     tools.choice = {"type": "allowed_tools", "mode": mode, "tools": listed}
-    tools.chat_choice = "required" if mode == "required" and tools.chat else None
+    tools.chat_choice = "required" if mode == "required" and tools.chat_tools else None
     tools.first_choice = "required" if mode == "required" else ""
 
 
-def _offered(chosen: Fields, tools: Tools, name: str) -> None:
-    if all(tool["function"]["name"] != name for tool in tools.chat):
-        raise chosen.wrong("name", f"names no tool of the request: {name[:100]!r}")
+def _check_offered(chosen: Fields, tools: Tools, name: str) -> None:
+    """Check that the model gets a function of this name.
+
+    Raises:
+        InvalidRequest: The request does not offer the function.
+    """
+    if all(tool["function"]["name"] != name for tool in tools.chat_tools):
+        raise chosen.invalid("name", f"names no tool of the request: {name[:100]!r}")
 
 
 def _name(fields: Fields) -> str:
     name = fields.text("name")
     if not name:
-        raise fields.wrong("name", "must be a string that is not empty")
+        raise fields.invalid("name", "must be a string that is not empty")
     return name
 
 
 def parameters(tools: Tools, fields: Fields) -> dict[str, Any]:
     """Return the members of a chat request that offer the tools to the model. Without tools, return no members."""
-    if not tools.chat:
+    if not tools.chat_tools:
         return {}
-    members: dict[str, Any] = {"tools": tools.chat}
+    members: dict[str, Any] = {"tools": tools.chat_tools}
     if tools.chat_choice is not None:
         members["tool_choice"] = tools.chat_choice
     if fields.get("parallel_tool_calls") is not None:
