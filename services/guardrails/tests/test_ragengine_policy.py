@@ -81,6 +81,21 @@ def test_each_scanner_becomes_detectors() -> None:
     assert _parse(b"") == Policy((), DEFAULT_BLOCK_MESSAGE)
 
 
+@pytest.mark.parametrize(
+    ("match_type", "redacted"),
+    [("search", "[REDACTED] [REDACTED]"), ("all", "[REDACTED] [REDACTED]"), ("fullmatch", "")],
+)
+async def test_a_regex_finds_all_matches_or_the_whole_text(match_type: str, redacted: str) -> None:
+    """``search`` and ``all`` find all matches, and ``fullmatch`` finds only a match of the whole text."""
+    policy = _parse(f"scanners: [{{type: regex, patterns: ['[0-9]{{5}}'], match_type: {match_type}}}]".encode())
+    workers = ThreadPool(1)
+    texts = ["12345 67890", "12345"]
+    verdicts, failures = await judge(texts, _CATALOGUE.rules(policy.output), DetectionContext(), workers)
+    workers.close()
+    assert [verdict.redacted_text for verdict in verdicts] == [redacted, "[REDACTED]"]
+    assert failures == []
+
+
 @pytest.mark.parametrize("key", ["action", "action_on_hit", "actionOnHit"])
 def test_a_scanner_can_have_its_own_action(key: str) -> None:
     """A scanner's own action has the reference's name or the name that earlier versions of this service used."""

@@ -63,7 +63,12 @@ class Scanner(BaseModel):
 
 
 class RegexScanner(Scanner):
-    """``regex``: a match is a finding. ``is_blocked: false`` is not supported."""
+    """``regex``: a match is a finding. ``is_blocked: false`` is not supported.
+
+    The values of ``match_type`` are those of LLM Guard, which the RAG engine uses. With ``search`` and ``all``,
+    each match is a finding, although ``search`` of LLM Guard finds only the first match of a pattern. With
+    ``fullmatch``, a pattern must match the whole text.
+    """
 
     patterns: list[str] = Field(min_length=1)
     is_blocked: Literal[True] = True
