@@ -40,10 +40,10 @@ def publish(publisher: Ledger, all_replicas: Sequence[Ledger]) -> None:
 
 
 def admit(
-    ledger: Ledger, caller: Caller = CALLER, *, model: bool = True, ingest: int | None = None
+    ledger: Ledger, caller: Caller = CALLER, *, calls_model: bool = True, ingest: int | None = None
 ) -> Admitted | None:
     try:
-        return ledger.admit(caller, calls_model=model, ingest=ingest)
+        return ledger.admit(caller, calls_model=calls_model, ingest=ingest)
     except RateLimited:
         return None
 
