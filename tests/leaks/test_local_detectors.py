@@ -43,7 +43,7 @@ from servicekit.errors import CausewayError
 from servicekit.principal import LOCAL
 
 # The limits are small, so that random texts exceed them.
-LIMITS = JudgingLimits(6000, HoldLimits(24, 40), Limits(held=24, detections=6))
+LIMITS = JudgingLimits(6000, HoldLimits(24, 40), Limits(held_back=24, detections=6))
 BESIDE = 1 << 20
 MARKER = 100
 

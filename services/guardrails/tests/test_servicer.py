@@ -56,7 +56,7 @@ async def detector() -> AsyncIterator[DetectorStub]:
 @pytest.fixture
 def servicer() -> Iterator[GuardrailsServicer]:
     """Yield the servicer."""
-    limits = Limits(held=1000)
+    limits = Limits(held_back=1000)
     workers = ThreadPool(1)
     catalogue = Catalogue([regex(limits), ban_substrings(limits), groundedness(_open, 10)], 8, lambda: _REMOTE)
     policy = Policy((DetectorSpec("regex", Action.BLOCK, params=b'{"regex":["email"]}'),), "Not this.")

@@ -34,13 +34,13 @@ class JudgingLimits:
     """The limits on texts, held-back text and searches.
 
     Attributes:
-        longest: The maximum number of code points of all texts of a request together, or of one piece of a growing
-            text.
+        longest_text: The maximum number of code points of all texts of a request together, or of one piece of a
+            growing text.
         holding: The limits on held-back text.
         patterns: The limits of the detectors that search for patterns.
     """
 
-    longest: int = 1_000_000
+    longest_text: int = 1_000_000
     holding: HoldLimits = field(default_factory=HoldLimits)
     patterns: Limits = field(default_factory=Limits)
 
@@ -50,8 +50,8 @@ class JudgingLimits:
         Raises:
             PayloadTooLarge: The texts are too long; the error names the field.
         """
-        if size > self.longest:
-            raise PayloadTooLarge(f"`{name}` is longer than {self.longest} characters.", field=name)
+        if size > self.longest_text:
+            raise PayloadTooLarge(f"`{name}` is longer than {self.longest_text} characters.", field=name)
 
 
 def shared_detectors(limits: Limits) -> Sequence[BuiltIn[Any]]:

@@ -40,7 +40,7 @@ from servicekit.errors import InvalidRequest
 _LIMITS = Limits()
 _CATALOGUE = Catalogue(
     [
-        regex(Limits(held=100)),
+        regex(Limits(held_back=100)),
         ban_substrings(_LIMITS),
         invisible_text(_LIMITS),
         prompt_injection(_LIMITS),
@@ -268,13 +268,13 @@ def test_long_pieces_are_judged_in_a_thread() -> None:
     """The event loop judges short pieces itself. Long pieces, and text that is judged again, go to a thread."""
     rule = Rule("d", ScriptedDetector("x", inline_limit=10), Action.BLOCK, OnError.BLOCK, "#")
     session = Session([rule])
-    assert session.inline([Piece(0, "a" * 5), Piece(1, "a" * 5)])
-    assert not session.inline([Piece(0, "a" * 11)])
+    assert session.fits_inline([Piece(0, "a" * 5), Piece(1, "a" * 5)])
+    assert not session.fits_inline([Piece(0, "a" * 11)])
     session.feed([Piece(0, "a" * 6)])
-    assert session.inline([Piece(0, "a" * 4)])
-    assert not session.inline([Piece(0, "a" * 5)])
+    assert session.fits_inline([Piece(0, "a" * 4)])
+    assert not session.fits_inline([Piece(0, "a" * 5)])
     session.feed([Piece(0, "", last=True)])
-    assert session.inline([Piece(1, "a" * 5)])
+    assert session.fits_inline([Piece(1, "a" * 5)])
 
 
 _SECRETS = [

@@ -345,7 +345,7 @@ async def test_a_detector_across_choices_needs_no_windows(
 ) -> None:
     """A detector across choices gets whole texts. The texts are not cut into windows."""
     detector = ScriptedJudge("secret", chunking=Chunking.SENTENCE, cross_choice=True)
-    monkeypatch.setattr(whole_text, "windows", None)  # a call would fail
+    monkeypatch.setattr(whole_text, "split_text", None)  # a call would fail
     texts = ["One. A secret.", "None."]
     _, failures = await judge(texts, [_rule(detector, Action.REPORT)], DetectionContext(), workers)
     assert (detector.calls, failures) == ([texts], [])

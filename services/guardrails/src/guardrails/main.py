@@ -111,7 +111,7 @@ def _limits(settings: Settings) -> JudgingLimits:
     return JudgingLimits(
         settings.guardrails_longest_text,
         HoldLimits(hold_back_limit, settings.guardrails_whole_text_limit),
-        Limits(held=hold_back_limit, seconds=settings.guardrails_detector_seconds),
+        Limits(held_back=hold_back_limit, seconds=settings.guardrails_detector_seconds),
     )
 
 

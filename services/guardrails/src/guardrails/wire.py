@@ -116,9 +116,12 @@ def failure_messages(failures: Iterable[Failure]) -> list[pb.DetectorFailure]:
     """Return the messages of failures."""
     return [
         pb.DetectorFailure(
-            detector_id=each.detector_id, message=each.message, status=each.status, not_asked=each.not_asked
+            detector_id=failure.detector_id,
+            message=failure.message,
+            status=failure.status,
+            not_asked=failure.not_asked,
         )
-        for each in failures
+        for failure in failures
     ]
 
 
@@ -153,7 +156,7 @@ def detector_message(info: DetectorInfo, health: Health | None) -> pb.Detector:
 def limits_message(limits: JudgingLimits) -> pb.JudgingLimits:
     """Return the message of the limits."""
     return pb.JudgingLimits(
-        longest_text=limits.longest,
+        longest_text=limits.longest_text,
         held_back=limits.holding.window,
         held_whole=limits.holding.whole,
         detections=limits.patterns.detections,

@@ -17,7 +17,7 @@ from causeway_testing.guardrails.remote import DetectorStub, detector_server
 from causeway_testing.servers import eventually, free_ports
 from detection.chunking.chunkers import TooLong, Windows
 from detection.detectors.port import DetectorFailed, Judge
-from detection.moderation.judge_calls import windows
+from detection.moderation.judge_calls import split_text
 from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.config import ChunkerConfig
 from guardrails.remote.registry import RemoteDetectors
@@ -278,5 +278,5 @@ async def test_a_detector_of_the_file_judges_the_chunks(tmp_path: Path) -> None:
         [factory] = detectors.current()
         judge = factory.make(b"").detector
         assert isinstance(judge, Judge)
-        assert [window.text for window in await windows(judge, "One. Two. ")] == ["One.", " Two.", " "]
+        assert [window.text for window in await split_text(judge, "One. Two. ")] == ["One.", " Two.", " "]
         await chunkers.aclose()

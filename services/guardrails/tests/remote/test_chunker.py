@@ -19,7 +19,7 @@ from detection.chunking.chunkers import TooLong, Windows
 from detection.detectors.port import DetectorFailed, Judge
 from detection.domain import Action, OnError, Piece
 from detection.moderation.hold_back import HoldLimits
-from detection.moderation.judge_calls import windows
+from detection.moderation.judge_calls import split_text
 from detection.moderation.rules import Rule
 from detection.moderation.session import Session
 from detection.moderation.thread_pool import ThreadPool
@@ -253,7 +253,7 @@ async def test_a_detector_of_the_file_judges_the_chunks(tmp_path: Path) -> None:
         assert factory.info().streaming
         judge = factory.make(b"").detector
         assert isinstance(judge, Judge)
-        assert [window.text for window in await windows(judge, "a|b")] == ["a|", "b"]
+        assert [window.text for window in await split_text(judge, "a|b")] == ["a|", "b"]
         found = await growing(judge, workers, "one|a sec", "ret|tw", "o")
         assert [request.body["contents"] for request in detector.requests] == [["one|"], ["a secret|"], ["two"]]
         assert found == [(4, ()), (13, ("secret",)), (16, ())]

@@ -31,7 +31,7 @@ class CrossChoice:
         self._parts: dict[int, CrossChoicePart] = {}
         self.task: asyncio.Task[_Found] | None = None
 
-    def part(self, number: int) -> "CrossChoicePart":
+    def add_choice(self, number: int) -> "CrossChoicePart":
         """Add a choice, and return its state."""
         part = self._parts[number] = CrossChoicePart(self, number)
         return part
@@ -46,13 +46,13 @@ class CrossChoice:
     def call_judge(self) -> None:
         """Call the detector once; all choices must be complete."""
         if self._parts and self.task is None:
-            for at, number in enumerate(sorted(self._parts)):
-                self._parts[number].place = at
+            for index, number in enumerate(sorted(self._parts)):
+                self._parts[number].index = index
             texts = [Window(0, self._parts[number].text) for number in sorted(self._parts)]
-            self.task = asyncio.create_task(self._judged(texts))
+            self.task = asyncio.create_task(self._judge(texts))
             self.task.add_done_callback(self._finished)
 
-    async def _judged(self, texts: Sequence[Window]) -> _Found:
+    async def _judge(self, texts: Sequence[Window]) -> _Found:
         return shared_detections(await call_judge(self.rule, texts, self._context))
 
     def _finished(self, task: "asyncio.Task[_Found]") -> None:
@@ -70,7 +70,7 @@ class CrossChoicePart:
         whole: True, because the detector judges whole texts.
         waiting: Always 0. The text waits for the other choices, so it must not stop the stream.
         text: The text so far.
-        place: The index of the choice among all choices.
+        index: The index of the choice among all choices.
     """
 
     whole = True
@@ -81,7 +81,7 @@ class CrossChoicePart:
         self._number = number
         self.decided = 0
         self.text = ""
-        self.place = 0
+        self.index = 0
         self._cross_choice = cross_choice
         self._collected = False
 
@@ -117,7 +117,7 @@ class CrossChoicePart:
         self._collected = True
         found = task.result()
         self.decided = len(self.text)
-        return found[self.place]
+        return found[self.index]
 
     def close(self) -> None:
         """Cancel the call of the detector."""

@@ -25,7 +25,7 @@ class HoldLimits:
     window: int = 8192
     whole: int = 49_152
 
-    def of(self, chunking: Chunking) -> int:
+    def for_chunking(self, chunking: Chunking) -> int:
         """Return the limit on a window of this kind."""
         return self.whole if chunking is Chunking.WHOLE else self.window
 
@@ -40,7 +40,7 @@ class Scan:
     blocked: bool = False
 
 
-class _Running:
+class _QuickRule:
     """A rule with a quick detector, and its state for one text."""
 
     __slots__ = ("decided", "rule", "stream", "whole", "work")
@@ -66,7 +66,7 @@ class GrowingText:
         context: The further input of detectors.
         chunking: The chunks in which the text is released; None: the text may be cut anywhere.
         holding: The limits on held-back text.
-        ready: Called on the event loop when `settle` has a result.
+        ready: Called on the event loop when `collect` has a result.
         cross_choices: For each rule, the object that judges all choices together, or None.
         all_hold: The text also waits for rules that only report, except for those that judge whole texts.
         clears: Whether the text may be released; if not, the rules only judge it.
@@ -86,19 +86,19 @@ class GrowingText:
         cross_choices: Sequence[CrossChoice | None] = (),
     ) -> None:
         self._number = number
-        self._running: list[_Running] = []
+        self._quick_rules: list[_QuickRule] = []
         self._windowed: list[Windowed | CrossChoicePart] = []
         self._all_hold = all_hold
         self._clears = clears
         for rule, cross_choice in zip(rules, cross_choices or [None] * len(rules), strict=True):
             detector = rule.detector
             if cross_choice is not None:
-                self._windowed.append(cross_choice.part(number))
+                self._windowed.append(cross_choice.add_choice(number))
             elif isinstance(detector, Judge):
-                self._windowed.append(Windowed(rule, context, holding.of(detector.chunking), ready))
+                self._windowed.append(Windowed(rule, context, holding.for_chunking(detector.chunking), ready))
             else:
-                self._running.append(_Running(rule, detector.stream()))
-        self._works = [running.work for running in self._running]
+                self._quick_rules.append(_QuickRule(rule, detector.stream()))
+        self._works = [quick_rule.work for quick_rule in self._quick_rules]
         self._hold = Hold()
         self._chunker = None if chunking is None else chunking.chunker()
         self._cuts: list[int] = []
@@ -118,7 +118,7 @@ class GrowingText:
         """The number of code points that a quick rule will search again."""
         if self._last:
             return 0
-        return self._length - min((running.decided for running in self._running), default=self._length)
+        return self._length - min((quick_rule.decided for quick_rule in self._quick_rules), default=self._length)
 
     @property
     def waiting(self) -> int:
@@ -138,20 +138,20 @@ class GrowingText:
         failures: list[Failure] = []
         blocked = False
         begin = time.perf_counter()
-        for running in tuple(self._running):
+        for quick_rule in tuple(self._quick_rules):
             try:
-                running.decided, detections = running.stream.feed(piece.text, piece.last)
+                quick_rule.decided, detections = quick_rule.stream.feed(piece.text, piece.last)
             except Exception as error:  # a failed detector must not fail the request
-                failures.append(running.rule.failure(error))
-                blocked = blocked or running.rule.blocks_on(error)
-                self._running.remove(running)
-                running.work.failed(error)
+                failures.append(quick_rule.rule.failure(error))
+                blocked = blocked or quick_rule.rule.blocks_on(error)
+                self._quick_rules.remove(quick_rule)
+                quick_rule.work.failed(error)
             else:
                 if detections:
-                    found += running.rule.findings(detections)
-                    running.work.outcome = FOUND
+                    found += quick_rule.rule.findings(detections)
+                    quick_rule.work.outcome = FOUND
             now = time.perf_counter()
-            running.work.seconds += now - begin
+            quick_rule.work.seconds += now - begin
             begin = now
         return Scan(piece, tuple(found), tuple(failures), blocked)
 
@@ -163,14 +163,14 @@ class GrowingText:
             self._cuts += self._chunker.feed(piece.text, piece.last)
         if not self._windowed:
             return self._advance(list(scan.found), list(scan.failures), scan.blocked)
-        return self._windows(
+        return self._step_windows(
             lambda windowed: windowed.feed(piece.text, piece.last, piece.reply),
             scan,
         )
 
-    def settle(self) -> list[Progress]:
+    def collect(self) -> list[Progress]:
         """Return the steps after results of slow detectors; runs on the event loop."""
-        return self._windows(lambda windowed: windowed.collect(), Scan(Piece(self._number, "")))
+        return self._step_windows(lambda windowed: windowed.collect(), Scan(Piece(self._number, "")))
 
     def close(self) -> None:
         """Stop the detectors and record their work."""
@@ -180,7 +180,7 @@ class GrowingText:
             work.end()
         self._hold.end()
 
-    def _windows(
+    def _step_windows(
         self, step: Callable[[Windowed | CrossChoicePart], Sequence[Detection] | None], scan: Scan
     ) -> list[Progress]:
         found, failures, blocked = list(scan.found), list(scan.failures), scan.blocked
@@ -203,7 +203,7 @@ class GrowingText:
         elif blocked:
             return [self._progress((), failures, blocks=True)]
         before, finished = self._cleared, self._finished
-        self._finished = self._last and not any(not windowed.done for windowed in self._windowed)
+        self._finished = self._last and all(windowed.done for windowed in self._windowed)
         steps = []
         for cleared in self._clearable():
             self._cleared = cleared
@@ -228,9 +228,9 @@ class GrowingText:
         if not self._clears:
             return []
         cleared = self._length
-        for running in self._running:
-            if running.decided < cleared and self._waits_for(running.rule, whole=running.whole):
-                cleared = running.decided
+        for quick_rule in self._quick_rules:
+            if quick_rule.decided < cleared and self._waits_for(quick_rule.rule, whole=quick_rule.whole):
+                cleared = quick_rule.decided
         for windowed in self._windowed:
             if windowed.decided < cleared and self._waits_for(windowed.rule, whole=windowed.whole):
                 cleared = windowed.decided

@@ -25,8 +25,8 @@ async def call_judge(rule: Rule, windows: Sequence[Window], context: DetectionCo
     """
     judge = rule.detector
     assert isinstance(judge, Judge)
-    blank = judge.judges_blank or judge.kind is DetectorKind.CHAT
-    nonblank = [(index, window) for index, window in enumerate(windows) if blank or window.text.strip()]
+    judges_blank = judge.judges_blank or judge.kind is DetectorKind.CHAT
+    nonblank = [(index, window) for index, window in enumerate(windows) if judges_blank or window.text.strip()]
     answers: list[list[Detection]] = [[] for _ in windows]
     if not nonblank:
         return answers
@@ -41,30 +41,30 @@ async def call_judge(rule: Rule, windows: Sequence[Window], context: DetectionCo
         if any(found):
             work.outcome = FOUND
     for (index, window), detections in zip(nonblank, found, strict=True):
-        answers[index] = [_placed(detection, window.start) for detection in detections]
+        answers[index] = [_moved(detection, window.start) for detection in detections]
     return answers
 
 
-async def windows(judge: Judge, text: str) -> list[Window]:
+async def split_text(judge: Judge, text: str) -> list[Window]:
     """Return the windows of a whole text.
 
     Raises:
         DetectorFailed: The text cannot be split.
     """
     ready = asyncio.Event()
-    cutting = Windows(judge.chunker(ready.set), len(text))
+    windows = Windows(judge.chunker(ready.set), len(text))
     try:
-        found = cutting.feed(text, last=True)
-        while not cutting.complete:
+        found = windows.feed(text, last=True)
+        while not windows.complete:
             await ready.wait()
             ready.clear()
-            found += cutting.feed("", last=False)
+            found += windows.feed("", last=False)
     finally:
-        cutting.close()
+        windows.close()
     return found
 
 
-def _placed(detection: Detection, start: int) -> Detection:
+def _moved(detection: Detection, start: int) -> Detection:
     if detection.start is None or detection.end is None or not start:
         return detection
     return replace(detection, start=detection.start + start, end=detection.end + start)

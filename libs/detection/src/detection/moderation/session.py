@@ -56,10 +56,10 @@ class Session:
         self._holding = holding or HoldLimits()
         self._all_hold = all_hold
         quick = [rule.detector for rule in rules if not isinstance(rule.detector, Judge)]
-        self._slow = len(quick) < len(rules)
+        self._has_judges = len(quick) < len(rules)
         limits = [detector.inline_limit for detector in quick]
         self._inline_limit = min(limits if inline_limit is None else [*limits, inline_limit], default=0)
-        self._quick = bool(quick)
+        self._has_quick_detectors = bool(quick)
         self._texts: dict[int, GrowingText | TwoPassText] = {}
         self._ready = asyncio.Event()
         output = self._context.direction is Direction.OUTPUT
@@ -86,14 +86,14 @@ class Session:
         Raises:
             InvalidRequest: See `feed`.
         """
-        return self._run_with_judges(batches, workers) if self._slow else self._run_quick(batches, workers)
+        return self._run_with_judges(batches, workers) if self._has_judges else self._run_quick(batches, workers)
 
     async def _run_quick(
         self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
     ) -> AsyncGenerator[list[Progress], None]:
         try:
             async for pieces in batches:
-                yield await workers.run(self.inline(pieces), self.feed, pieces)
+                yield await workers.run(self.fits_inline(pieces), self.feed, pieces)
                 if self.blocked:
                     return
         finally:
@@ -113,7 +113,7 @@ class Session:
                 if ready.done():
                     self._ready.clear()
                     ready = asyncio.create_task(self._ready.wait())
-                    yield await self._all_steps((text.settle() for text in tuple(self._texts.values())), workers)
+                    yield await self._all_steps((text.collect() for text in tuple(self._texts.values())), workers)
                 if not self.blocked and reading is not None and reading.done():
                     pieces, reading = reading.result(), None
                     ended = pieces is None
@@ -121,7 +121,7 @@ class Session:
                         for cross_choice in filter(None, self._cross_choices):
                             cross_choice.call_judge()
                     if pieces is not None:
-                        scans = await workers.run(self.inline(pieces), self.scan, pieces)
+                        scans = await workers.run(self.fits_inline(pieces), self.scan, pieces)
                         yield await self._all_steps(self._applied(scans), workers)
                 if self.blocked:
                     return
@@ -175,11 +175,11 @@ class Session:
             except StopIteration as end:
                 steps: list[Progress] = end.value
                 return steps
-            done = await workers.run(self.inline([piece]), scan, piece)
+            done = await workers.run(self.fits_inline([piece]), scan, piece)
 
-    def inline(self, pieces: Sequence[Piece]) -> bool:
+    def fits_inline(self, pieces: Sequence[Piece]) -> bool:
         """Return whether the event loop may scan the pieces; longer texts would block it."""
-        if not self._quick:
+        if not self._has_quick_detectors:
             return True
         size = sum(len(piece.text) for piece in pieces)
         size += sum(text.undecided for text in self._texts.values())
@@ -270,12 +270,13 @@ def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
         return pieces
     choices: dict[int, list[Piece]] = {}
     for piece in pieces:
-        of_choice = choices.setdefault(piece.choice, [])
-        if of_choice and of_choice[-1].last:
+        choice_pieces = choices.setdefault(piece.choice, [])
+        if choice_pieces and choice_pieces[-1].last:
             raise _complete(piece.choice)
-        of_choice.append(piece)
+        choice_pieces.append(piece)
     return [
-        replace(of_choice[-1], text="".join(piece.text for piece in of_choice)) for of_choice in choices.values()
+        replace(choice_pieces[-1], text="".join(piece.text for piece in choice_pieces))
+        for choice_pieces in choices.values()
     ]
 
 

@@ -115,7 +115,7 @@ def in_original_text(findings: Sequence[Finding], positions: PositionMap) -> lis
 class TwoPassText:
     """One growing text that is judged in two passes.
 
-    `apply` and `settle` return a `Rescan`. The other methods are those of `GrowingText`.
+    `apply` and `collect` return a `Rescan`. The other methods are those of `GrowingText`.
 
     Args:
         number: The number of the choice.
@@ -166,12 +166,12 @@ class TwoPassText:
         """Return the steps after a scanned piece; runs on the event loop."""
         return self._second_steps(self._first.apply(scan))
 
-    def settle(self) -> Rescan:
+    def collect(self) -> Rescan:
         """Return the steps after results of slow detectors; runs on the event loop."""
-        steps = yield from self._second_steps(self._first.settle())
+        steps = yield from self._second_steps(self._first.collect())
         if steps and steps[-1].action is Action.BLOCK:
             return steps
-        return [*steps, *map(self._in_original_positions, self._second.settle())]
+        return [*steps, *map(self._in_original_positions, self._second.collect())]
 
     def close(self) -> None:
         """Stop the detectors and record their work."""
@@ -218,14 +218,14 @@ class TwoPassText:
             return replace(step, cleared_until=self._cleared, findings=tuple(findings), failures=failures)
         is_complete = step.cleared_until == self._given_to_second
         self._cleared = self._cleared_by_first if is_complete else self._positions.cleared(step.cleared_until)
-        cleared = [each for each in self._uncleared if (each.detection.end or 0) <= self._cleared]
-        self._uncleared = [each for each in self._uncleared if (each.detection.end or 0) > self._cleared]
+        cleared = [finding for finding in self._uncleared if (finding.detection.end or 0) <= self._cleared]
+        self._uncleared = [finding for finding in self._uncleared if (finding.detection.end or 0) > self._cleared]
         both = with_merged_replacements(sorted([*findings, *cleared], key=sort_key))
-        action = max((each.action for each in both), default=Action.NONE)
+        action = max((finding.action for finding in both), default=Action.NONE)
         return replace(step, cleared_until=self._cleared, findings=both, action=action, failures=failures)
 
     def _unreported(self, failures: Sequence[Failure]) -> tuple[Failure, ...]:
         """Return the failures that earlier steps have not reported."""
-        fresh = tuple(each for each in failures if each not in self._failed)
+        fresh = tuple(failure for failure in failures if failure not in self._failed)
         self._failed.update(fresh)
         return fresh

@@ -16,7 +16,7 @@ from detection.domain import (
     Verdict,
 )
 from detection.moderation.cross_choice import shared_detections
-from detection.moderation.judge_calls import call_judge, windows
+from detection.moderation.judge_calls import call_judge, split_text
 from detection.moderation.metrics import CLEAN, FOUND, working
 from detection.moderation.rules import (
     Rule,
@@ -51,12 +51,12 @@ async def judge(
         for span in merged_spans(verdict.findings):
             positions.add(*span)
     replaced = [redacted(text, verdict.findings, joint="") for text, verdict in zip(texts, first, strict=True)]
-    second, more = await _judge(replaced, second_pass_rules(rules), context, workers)
+    second, second_failures = await _judge(replaced, second_pass_rules(rules), context, workers)
     verdicts = [
         _combined(text, verdict, after, positions)
         for text, verdict, after, positions in zip(texts, first, second, maps, strict=True)
     ]
-    return verdicts, list(dict.fromkeys([*failures, *more]))
+    return verdicts, list(dict.fromkeys([*failures, *second_failures]))
 
 
 def _combined(text: str, first: Verdict, second: Verdict, positions: PositionMap) -> Verdict:
@@ -72,9 +72,11 @@ async def _judge(
     texts: Sequence[str], rules: Sequence[Rule], context: DetectionContext, workers: ThreadPool
 ) -> tuple[list[Verdict], list[Failure]]:
     size = sum(map(len, texts))
-    found = await asyncio.gather(*(_of_rule(rule, texts, size, context, workers) for rule in rules))
+    found = await asyncio.gather(*(_judge_rule(rule, texts, size, context, workers) for rule in rules))
     failures: dict[Failure, None] = {}  # an ordered set
-    verdicts = [_verdict(text, rules, [each[at] for each in found], failures) for at, text in enumerate(texts)]
+    verdicts = [
+        _verdict(text, rules, [of_rule[index] for of_rule in found], failures) for index, text in enumerate(texts)
+    ]
     return verdicts, list(failures)
 
 
@@ -93,7 +95,7 @@ def _verdict(text: str, rules: Sequence[Rule], found: Sequence[_Found], failures
     return Verdict(action, with_merged_replacements(findings), text)
 
 
-async def _of_rule(
+async def _judge_rule(
     rule: Rule, texts: Sequence[str], size: int, context: DetectionContext, workers: ThreadPool
 ) -> Sequence[_Found]:
     detector = rule.detector
@@ -129,6 +131,6 @@ async def _detections(
     if judge.judges_blank or judge.kind is DetectorKind.CHAT:
         chunks = [[Window(0, text)] for text in texts]
     else:
-        chunks = await asyncio.gather(*(windows(judge, text) for text in texts))
-    answers = iter(await call_judge(rule, [window for each in chunks for window in each], context))
-    return [[detection for _ in each for detection in next(answers)] for each in chunks]
+        chunks = await asyncio.gather(*(split_text(judge, text) for text in texts))
+    answers = iter(await call_judge(rule, [window for windows in chunks for window in windows], context))
+    return [[detection for _ in windows for detection in next(answers)] for windows in chunks]

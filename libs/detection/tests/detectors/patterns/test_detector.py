@@ -231,7 +231,7 @@ def test_a_match_that_only_the_original_text_has_is_found() -> None:
 def test_invisible_text_has_the_hold_back_limit() -> None:
     """Text without width is held only where it may be inside a match. Beyond the limit the detector fails."""
     run = "\u200b" * 150
-    stream = _detector(["ab"], limits=Limits(held=100)).stream()
+    stream = _detector(["ab"], limits=Limits(held_back=100)).stream()
     assert stream.feed("x" + run, False)[0] == 151
     assert stream.feed("a" + run, False)[0] == 151
     with pytest.raises(DetectorFailed, match="more than 100 characters"):
@@ -257,7 +257,7 @@ def test_whole_texts_longer_than_a_slice() -> None:
 
 def test_the_hold_back_limit_is_a_failure() -> None:
     """A detector that would have to hold more than its limit fails, and no more text is decided."""
-    stream = _detector(["a.*z"], limits=Limits(held=100)).stream()
+    stream = _detector(["a.*z"], limits=Limits(held_back=100)).stream()
     assert stream.feed("xa" + "b" * 200, False) == (1, [])
     with pytest.raises(DetectorFailed, match="more than 100 characters"):
         stream.feed("b", False)
@@ -265,14 +265,14 @@ def test_the_hold_back_limit_is_a_failure() -> None:
 
 def test_the_hold_back_limit_hides_no_detection() -> None:
     """If one pattern holds much text, the detections of other patterns in it are reported before the failure."""
-    stream = _detector(["a(?s:.)*z", "secret"], limits=Limits(held=1000)).stream()
+    stream = _detector(["a(?s:.)*z", "secret"], limits=Limits(held_back=1000)).stream()
     decided, detections = stream.feed("a secret" + "b" * 2000, False)
     assert (decided, [detection.text for detection in detections]) == (0, ["secret"])
 
 
 def test_a_complete_text_meets_no_hold_back_limit() -> None:
     """The last piece decides all text, no matter how much text was held."""
-    stream = _detector(["a.*z"], limits=Limits(held=100)).stream()
+    stream = _detector(["a.*z"], limits=Limits(held_back=100)).stream()
     stream.feed("a" + "b" * 200, False)
     decided, detections = stream.feed("z", True)
     assert (decided, len(detections)) == (202, 1)

@@ -71,11 +71,13 @@ class LocalDetectors:
 
     def can_judge(self, texts: Sequence[str], context: DetectionContext) -> bool:
         """Return whether this process may judge the texts. The service judges or refuses longer texts."""
-        return self.accepts_context(context) and sum(map(len, texts)) <= min(self._inline, self._limits.longest)
+        return self.accepts_context(context) and sum(map(len, texts)) <= min(
+            self._inline, self._limits.longest_text
+        )
 
     def accepts_context(self, context: DetectionContext) -> bool:
         """Return whether the service would accept the context."""
-        return not context.passages or sum(map(len, context.passages)) <= self._limits.longest
+        return not context.passages or sum(map(len, context.passages)) <= self._limits.longest_text
 
     async def detect(
         self, direction: Direction, texts: Sequence[str], deadline: Deadline, *, beside: bool
@@ -126,7 +128,7 @@ class LocalLibrary:
         self._limits = JudgingLimits(
             limits.longest_text,
             HoldLimits(limits.held_back, limits.held_whole),
-            Limits(held=limits.held_back, detections=limits.detections, seconds=limits.seconds),
+            Limits(held_back=limits.held_back, detections=limits.detections, seconds=limits.seconds),
         )
         self._workers = workers
 
@@ -182,7 +184,7 @@ class _LocalWatch:
         pieces = (judging.Piece(choice, text, last, reply_json, beside),)
         try:
             self._limits.check(len(text), "piece.text")
-            if session.inline(pieces):
+            if session.fits_inline(pieces):
                 await self._pause(len(text))
                 steps = session.feed(pieces)
             else:

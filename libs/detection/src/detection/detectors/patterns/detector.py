@@ -85,7 +85,7 @@ class PatternStream:
                 return search.decided, detections
             self._view_search = _ViewSearch(search)
         view_search = self._view_search
-        if not last and search.length - view_search.decided > self._limits.held:
+        if not last and search.length - view_search.decided > self._limits.held_back:
             raise self._limits.too_long()
         detections = view_search.feed(text, last, search.feed(text, last))
         decided = min(search.decided, view_search.decided)

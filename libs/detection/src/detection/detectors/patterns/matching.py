@@ -51,19 +51,19 @@ class Limits:
     """The limits of one detector for one text. Above a limit, the detector fails.
 
     Attributes:
-        held: The maximum number of held-back code points of a growing text.
+        held_back: The maximum number of held-back code points of a growing text.
         detections: The maximum number of detections of all patterns in a whole text, and of one pattern in a piece
             of a growing text.
         seconds: The maximum time for a text or for a piece.
     """
 
-    held: int = 8192
+    held_back: int = 8192
     detections: int = 10_000
     seconds: float = 1.0
 
     def too_long(self) -> DetectorFailed:
         """Return the failure of a detector that would hold back too much text."""
-        return DetectorFailed(f"more than {self.held} characters would have to be held back")
+        return DetectorFailed(f"more than {self.held_back} characters would have to be held back")
 
     def too_slow(self) -> DetectorFailed:
         """Return the failure of a detector that exceeds its time limit."""

@@ -71,7 +71,7 @@ class Search:
     def feed(self, text: str, last: bool) -> list[Detection]:
         """Search the next piece, and return the new certain matches; see `DetectorStream.feed`."""
         limits = self._limits
-        if not last and self.length - self.decided > limits.held:
+        if not last and self.length - self.decided > limits.held_back:
             raise limits.too_long()
         deadline = time.monotonic() + limits.seconds
         data = self._text + text.encode()
