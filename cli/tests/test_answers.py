@@ -66,7 +66,7 @@ def test_a_job_is_parsed() -> None:
     assert (job.has_ended, job.percent, job.stage) == (False, 0, "queued")
     error = {"reason": "UNREADABLE_DOCUMENT", "message": "It is encrypted."}
     failed = Job.of({"id": "1", "state": "failed", "error": error})
-    assert (failed.final, failed.reason, failed.message) == (True, *error.values())
+    assert (failed.has_ended, failed.reason, failed.message) == (True, *error.values())
 
 
 def test_readiness_is_parsed() -> None:
