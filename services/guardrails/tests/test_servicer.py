@@ -35,7 +35,7 @@ from yarl import URL
 
 Stub: TypeAlias = "guardrails_pb2_grpc.GuardrailsServiceAsyncStub"  # in the stubs' types only
 _PRINCIPAL = principal_pb2.Principal(tenant="t", user="u")
-_LONGEST = 100_000
+_MAX_TEXT_LENGTH = 100_000
 
 _REMOTE: list[RemoteFactory] = []
 
@@ -60,7 +60,7 @@ def servicer() -> Iterator[GuardrailsServicer]:
     workers = ThreadPool(1)
     catalogue = Catalogue([regex(limits), ban_substrings(limits), groundedness(_open, 10)], 8, lambda: _REMOTE)
     policy = Policy((DetectorSpec("regex", Action.BLOCK, params=b'{"regex":["email"]}'),), "Not this.")
-    yield GuardrailsServicer(catalogue, workers, JudgingLimits(_LONGEST), policy=lambda: policy)
+    yield GuardrailsServicer(catalogue, workers, JudgingLimits(_MAX_TEXT_LENGTH), policy=lambda: policy)
     workers.close()
     _REMOTE.clear()
 
@@ -249,7 +249,7 @@ async def test_a_bad_stream_is_refused(stub: Stub) -> None:
         ([_config()], "detectors"),
         ([config, config], "piece"),
         ([config, pb.DetectRequest()], "piece"),
-        ([config, _piece("a" * (_LONGEST + 1))], "piece.text"),
+        ([config, _piece("a" * (_MAX_TEXT_LENGTH + 1))], "piece.text"),
         ([config, _piece("a", last=True), _piece("b")], "piece.choice"),
     ):
         with pytest.raises(AioRpcError) as raised:

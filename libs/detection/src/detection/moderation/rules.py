@@ -135,23 +135,26 @@ def redacted(text: str, findings: Sequence[Finding], joint: str = "_") -> str:
     parts: list[str] = []
     done, edge = 0, ""
     for start, end, replacement in merged_spans(findings):
-        kept = text[done:start]
-        parts += [joint if _splits_word(kept[:1], text[done - 1 : done], edge) else "", kept]
-        parts += [joint if _splits_word(kept[-1:], text[start : start + 1], replacement[:1]) else "", replacement]
+        remaining = text[done:start]
+        parts += [joint if _splits_word(remaining[:1], text[done - 1 : done], edge) else "", remaining]
+        parts += [
+            joint if _splits_word(remaining[-1:], text[start : start + 1], replacement[:1]) else "",
+            replacement,
+        ]
         done, edge = end, replacement[-1:]
     rest = text[done:]
     return "".join([*parts, joint if _splits_word(rest[:1], text[done - 1 : done], edge) else "", rest])
 
 
-def _splits_word(kept: str, removed: str, edge: str) -> bool:
+def _splits_word(remaining: str, removed: str, edge: str) -> bool:
     """Return whether a replacement removes a part of a word and would make the other part a separate word.
 
     Args:
-        kept: The remaining character next to the replacement.
+        remaining: The remaining character next to the replacement.
         removed: The removed character next to it.
         edge: The character of the replacement next to the remaining character.
     """
-    return bool(edge) and _is_word(kept) and _is_word(removed) and not _is_word(edge)
+    return bool(edge) and _is_word(remaining) and _is_word(removed) and not _is_word(edge)
 
 
 def _is_word(character: str) -> bool:
