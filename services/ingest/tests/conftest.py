@@ -134,7 +134,7 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         [condition] = request.filter.must
         assert condition.match_any.field == f"metadata.{keys.PART_OF_ID}"
         [outer] = map(json.loads, condition.match_any.json_values)
-        found = [each for each in self._of(request) if self._outer(each) == outer]
+        found = [document for document in self._of(request) if self._outer(document) == outer]
         first = int(request.page_token or 0)
         token = str(first + 1) if len(found) > first + 1 else ""  # pages of one
         return retriever_pb2.ListDocumentsResponse(documents=found[first : first + 1], next_page_token=token)
@@ -143,15 +143,17 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         self, request: retriever_pb2.DeleteDocumentsRequest, context: Any
     ) -> retriever_pb2.DeleteDocumentsResponse:
         removed = [
-            each for each in self._of(request) if {each.document_id, self._outer(each)} & {*request.document_ids}
+            document
+            for document in self._of(request)
+            if {document.document_id, self._outer(document)} & {*request.document_ids}
         ]
-        for each in removed:
-            del self.documents[request.principal.tenant, request.index, each.document_id]
+        for document in removed:
+            del self.documents[request.principal.tenant, request.index, document.document_id]
         return retriever_pb2.DeleteDocumentsResponse(deleted=removed)
 
     def _of(self, request: Any) -> list[document_pb2.Document]:
-        place = (request.principal.tenant, request.index)
-        return [document for key, (document, _) in self.documents.items() if key[:2] == place]
+        tenant_and_index = (request.principal.tenant, request.index)
+        return [document for key, (document, _) in self.documents.items() if key[:2] == tenant_and_index]
 
     def _outer(self, document: document_pb2.Document) -> Any:
         return json.loads(document.metadata_json or b"{}").get(keys.PART_OF_ID)
@@ -317,7 +319,7 @@ class Gateway:
         url: str = "",
         headers: dict[str, str] | None = None,
         has_content: bool = False,
-        **facts: Any,
+        **fields: Any,
     ) -> str:
         """Store original, state and job, in this order; return the job's id. With a URL, no original is stored.
 
@@ -329,19 +331,19 @@ class Gateway:
             url: The URL of the original.
             headers: Further headers of the message.
             has_content: Whether the message has the bytes of the original.
-            facts: Further fields of the document.
+            fields: Further fields of the document.
         """
         job_id = uuid.uuid4().hex
         sha256 = hashlib.sha256(content).hexdigest()
-        name_of_object = keys.original_object(TENANT.tenant, index, job_id)
+        object_name = keys.original_object(TENANT.tenant, index, job_id)
         if not url:
-            await self.transport.originals.put(name_of_object, content)
+            await self.transport.originals.put(object_name, content)
         document = document_pb2.Document(
             document_id=keys.document_id(name),
             sourcefile=name,
             sha256="" if url else sha256,
             size_bytes=len(content),
-            **facts,
+            **fields,
         )
         principal = TENANT.to_proto()
         state = ingest_pb2.Job(
@@ -360,7 +362,7 @@ class Gateway:
             principal=principal,
             index=index,
             document=document,
-            object_name=name_of_object,
+            object_name=object_name,
             url=url,
             content=content if has_content else b"",
         )
@@ -428,7 +430,7 @@ async def run_worker(nats_url: str) -> AsyncIterator[Callable[..., Awaitable[Cal
     async def run(
         target: str,
         embedding: EmbeddingModels | None = None,
-        may_reach: Callable[[str], bool] = is_public,
+        is_allowed_address: Callable[[str], bool] = is_public,
         **changes: Any,
     ) -> Callable[[], Awaitable[None]]:
         values = {"ingest_port": 0, "shutdown_grace": 5, "ingest_retry_seconds": 0.05, **changes}
@@ -436,7 +438,7 @@ async def run_worker(nats_url: str) -> AsyncIterator[Callable[..., Awaitable[Cal
         client = await nats.connect(nats_url, "worker")
         stop = asyncio.Event()
         models = embedding or EmbeddingModels([EmbeddingModel.of(HashingEmbedder(dimension=64))])
-        task = asyncio.create_task(work(settings, stop, client, models, may_reach=may_reach))
+        task = asyncio.create_task(work(settings, stop, client, models, is_allowed_address=is_allowed_address))
         running.append((stop, task, client))
 
         async def end() -> None:

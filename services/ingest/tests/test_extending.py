@@ -89,7 +89,7 @@ async def test_the_child_refuses_what_the_example_refuses(parser: ProcessParser,
 def test_the_line_in_the_registry_is_enough(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line in the registry is enough for the name, the media type and the list of formats in messages."""
     registry = _load("registry_with_the_example", copy / "ingest/parsing/registry.py", monkeypatch)
-    assert registry.format_named(".ics").module == "calendars"
+    assert registry.format_by_suffix(".ics").module == "calendars"
     assert registry.SUFFIXES["text/calendar"] == ".ics"
     assert "iCalendar" in registry.READABLE
 
@@ -104,7 +104,7 @@ def test_the_tests_of_the_example_pass(copy: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "example.conftest", conftest)
     (tmp_path / "test_calendars.py").write_text(_blocks("python")[2])
     tests = _load("example.formats.test_calendars", tmp_path / "test_calendars.py", monkeypatch)
-    functions = [each for name, each in vars(tests).items() if name.startswith("test_")]
+    functions = [function for name, function in vars(tests).items() if name.startswith("test_")]
     assert len(functions) == 2
     for function in functions:
         function()
@@ -118,7 +118,9 @@ def _table() -> list[str]:
 def test_every_format_has_a_row() -> None:
     """The table of formats in docs/ingest.md names every format of the registry."""
     rows = _table()
-    assert [each.name for each in FORMATS if not any(row.startswith(f"| {each.name}") for row in rows)] == []
+    assert [
+        format_.name for format_ in FORMATS if not any(row.startswith(f"| {format_.name}") for row in rows)
+    ] == []
 
 
 def test_the_example_row_has_the_columns_of_the_table() -> None:

@@ -111,7 +111,7 @@ async def test_another_worker_repeats_the_job_of_a_killed_worker(
     )
     retriever.reading.set()
     # The dead worker's silence is noticed after 30 s; here after two.
-    impatient = ConsumerConfig(
+    short_ack_wait = ConsumerConfig(
         durable_name=keys.ingest_consumer(0),
         filter_subject=keys.ingest_lane(0),
         ack_policy=AckPolicy.EXPLICIT,
@@ -119,7 +119,7 @@ async def test_another_worker_repeats_the_job_of_a_killed_worker(
         max_deliver=-1,
         max_ack_pending=1024,
     )
-    await transport.jetstream.add_consumer(keys.INGEST_STREAM, impatient)
+    await transport.jetstream.add_consumer(keys.INGEST_STREAM, short_ack_wait)
     await asyncio.sleep(2.5)
     await workers.start()
     job = await gateway.finished(job_id, within=2 * nats.ACK_WAIT)

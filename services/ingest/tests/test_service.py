@@ -296,7 +296,7 @@ async def test_documents_come_from_urls(
         refused = await gateway.finished(await gateway.submit(name, b"", url=url))
         assert (refused.state, refused.error.reason) == (FAILED, "PERMISSION_DENIED")
         await stop()
-        await run_worker(retriever_target, may_reach=lambda _: True, ingest_urls=allowed)
+        await run_worker(retriever_target, is_allowed_address=lambda _: True, ingest_urls=allowed)
         job_id = await gateway.submit(name, b"", url=url, metadata_json=b'{"team": "deck"}')
         assert (await gateway.finished(job_id)).state == SUCCEEDED
         again = await gateway.submit(name, b"", url=url, metadata_json=b'{"team": "deck"}')

@@ -79,13 +79,13 @@ async def test_a_resent_job_keeps_its_generation(client: Client, transport: Inge
     assert delivery.job.document.generation == 77  # type: ignore[attr-defined]  # it is about a file
 
 
-@pytest.mark.parametrize("said", ["x", "", "-1", "9" * 30, "9" * 5000])
+@pytest.mark.parametrize("header", ["x", "", "-1", "9" * 30, "9" * 5000])
 async def test_a_message_with_an_invalid_header_becomes_a_dead_letter(
-    client: Client, transport: IngestTransport, gateway: Any, said: str
+    client: Client, transport: IngestTransport, gateway: Any, header: str
 ) -> None:
     """A job with an invalid header becomes a dead letter, which can be resent. The worker continues."""
     queue = NatsQueue(client, transport)
-    await gateway.submit("a.md", b"a", headers={GENERATION: said})
+    await gateway.submit("a.md", b"a", headers={GENERATION: header})
     good = await gateway.submit("b.md", b"b")
     assert await queue.take() is None
     assert await take_jobs(queue, 1) == [good]

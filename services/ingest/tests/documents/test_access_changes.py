@@ -34,9 +34,13 @@ class Rig:
         return self.index.documents["acme", "library", document_id][0]
 
     def job(self, document_id: str, *oids: str, groups: tuple[str, ...] = (), generation: int = 9) -> AccessJob:
-        wanted = Document(document_id, "name", "", 0, oids=oids, groups=groups, generation=generation)
+        requested = Document(document_id, "name", "", 0, oids=oids, groups=groups, generation=generation)
         return AccessJob(
-            job_id=f"j{generation}", principal=Principal("acme"), index="library", object_name="", document=wanted
+            job_id=f"j{generation}",
+            principal=Principal("acme"),
+            index="library",
+            object_name="",
+            document=requested,
         )
 
     async def run(self, job: AccessJob, attempt: int = 1, *, earlier_jobs_ended: bool = True) -> State:

@@ -37,9 +37,9 @@ texts = st.lists(words, max_size=60).map(" ".join) | st.text(max_size=300)
 def blocks(draw: st.DrawFn) -> Section:
     """Draw a section of prose and of spans that should not be split."""
     text, whole = "", []
-    for piece, together in draw(st.lists(st.tuples(st.text("ab漢. \n", max_size=60), st.booleans()), max_size=12)):
+    for piece, is_whole in draw(st.lists(st.tuples(st.text("ab漢. \n", max_size=60), st.booleans()), max_size=12)):
         text += "\n" if text else ""
-        if together:
+        if is_whole:
             whole.append((len(text), len(text) + len(piece)))
         text += piece
     return Section((), text, tuple(whole))
@@ -101,8 +101,8 @@ def test_the_overlap_has_as_many_sentences_as_fit(text: str, tokenizer: Tokenize
     for (before, stop), (start, end) in itertools.pairwise(spans):
         assert tokenizer.count(text[start:stop]) <= limits.overlap
         for first, _ in found:
-            room = tokenizer.count(text[first:end]) <= limits.tokens and end - first <= limits.characters
-            if before < first < start and room:  # the chunk could have begun there
+            fits_in_chunk = tokenizer.count(text[first:end]) <= limits.tokens and end - first <= limits.characters
+            if before < first < start and fits_in_chunk:  # the chunk could have begun there
                 assert sum(tokenizer.count(text[a:b]) for a, b in found if first <= a < stop) > limits.overlap
 
 
@@ -141,17 +141,17 @@ def test_rows_begin_chunks() -> None:
 def test_sections_are_split_separately(pages: list[list[str]], limits: ChunkLimits) -> None:
     """The sections of a document are split separately. Each chunk has the page and the headings of its section."""
     chunker = Chunker(WordTokenizer(), limits)
-    made = [
+    numbered_pages = [
         Page(number, tuple(Section((f"{number}.{at}",), text) for at, text in enumerate(page)))
         for number, page in enumerate(pages, 1)
     ]
     expected = [
         (page.number, section.headings, section.text[start:end])
-        for page in made
+        for page in numbered_pages
         for section in page.sections
         for start, end in chunker.split(section.text)
     ]
-    chunks = list(chunker.chunks(made, "a.pdf"))
+    chunks = list(chunker.chunks(numbered_pages, "a.pdf"))
     assert [(chunk.page, chunk.headings, chunk.text) for chunk in chunks] == expected
     assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
 
@@ -224,7 +224,7 @@ def test_sections_and_pages_are_not_mixed() -> None:
         Page(1, (Section(("A",), "Alpha one."), Section(("A", "B"), "Beta one."))),
         Page(2, (Section(("A", "B"), "Beta two."),)),
     ]
-    chunks = list(Chunker(WordTokenizer(), ChunkLimits.fitting(256)).chunks(pages, "dir/my-file_v2.pdf"))
+    chunks = list(Chunker(WordTokenizer(), ChunkLimits.for_model(256)).chunks(pages, "dir/my-file_v2.pdf"))
     assert [(chunk.page, chunk.headings, chunk.text) for chunk in chunks] == [
         (1, ("A",), "Alpha one."),
         (1, ("A", "B"), "Beta one."),
@@ -238,9 +238,9 @@ def test_headings_are_dropped_before_text() -> None:
     tokenizer = WordTokenizer()
     page = Page(0, (Section(("one two three", "four five"), "w " * 14),))
     expected = {20: "name\none two three\nfour five\n", 17: "name\nfour five\n", 16: "name\n", 14: ""}
-    for room, front in expected.items():
-        [chunk] = Chunker(tokenizer, ChunkLimits(16, 0, room)).chunks([page], "name.md")
-        assert chunk.indexed_text == front + chunk.text
+    for max_tokens, prefix in expected.items():
+        [chunk] = Chunker(tokenizer, ChunkLimits(16, 0, max_tokens)).chunks([page], "name.md")
+        assert chunk.indexed_text == prefix + chunk.text
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_headings_are_dropped_before_text() -> None:
 def test_the_models_tokenizer_and_text_without_sentences(text: str) -> None:
     """With MiniLM's tokenizer, text without spaces or full stops is split completely and within the limits."""
     tokenizer = wordpiece()
-    limits = ChunkLimits.fitting(254)
+    limits = ChunkLimits.for_model(254)
     spans = Chunker(tokenizer, limits).split(text)
     assert len(spans) > 1
     for start, end in spans:
@@ -286,7 +286,7 @@ def test_names_become_words(sourcefile: str, name: str) -> None:
 @settings(max_examples=100)
 def test_chunks_add_up_to_the_text(text: str, tokenizer: Tokenizer, limits: ChunkLimits) -> None:
     """Without the overlaps, the chunks and their separators add up to the text. The indexed text is stripped."""
-    chunks = list(Chunker(tokenizer, limits).chunks_of(text))
+    chunks = list(Chunker(tokenizer, limits).text_chunks(text))
     added = [(chunk.separator or "") + chunk.text[chunk.overlap :] for chunk in chunks]
     assert "".join(added) == (text if text.strip() else "")
     assert [chunk.number for chunk in chunks] == list(range(len(chunks)))

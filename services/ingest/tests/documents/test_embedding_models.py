@@ -29,7 +29,7 @@ class Recording(HashingEmbedder):
 
 
 def models(index: MemoryIndex, *embedders: HashingEmbedder) -> IndexingModels:
-    embedding = EmbeddingModels([EmbeddingModel.of(each, "query: ", "passage: ") for each in embedders])
+    embedding = EmbeddingModels([EmbeddingModel.of(embedder, "query: ", "passage: ") for embedder in embedders])
     return IndexingModels(embedding, index, tokens=200, overlap=30)
 
 
@@ -38,22 +38,22 @@ async def test_an_index_keeps_its_model() -> None:
     again.
     """
     index, default, other = MemoryIndex(), HashingEmbedder(8), HashingEmbedder(16)
-    made = models(index, default, other)
-    assert (await made.of(JOB)).space == VectorSpace(default.model, 8)
+    indexing_models = models(index, default, other)
+    assert (await indexing_models.of(JOB)).space == VectorSpace(default.model, 8)
     index.spaces[KEY] = VectorSpace(other.model, 16)
-    assert (await made.of(JOB)).space == VectorSpace(other.model, 16)
+    assert (await indexing_models.of(JOB)).space == VectorSpace(other.model, 16)
     del index.spaces[KEY]
-    assert (await made.of(JOB)).space == VectorSpace(default.model, 8)
+    assert (await indexing_models.of(JOB)).space == VectorSpace(default.model, 8)
 
 
 async def test_chunk_settings_of_an_index() -> None:
     """Each chunk setting of an index overrides the service's setting separately, up to the limit of the model."""
     index = MemoryIndex()
-    made = models(index, HashingEmbedder(8))
+    indexing_models = models(index, HashingEmbedder(8))
     text = "word " * 1000
 
     async def sizes() -> tuple[int, int]:
-        first, second, *_ = (await made.of(JOB)).chunker.chunks_of(text)
+        first, second, *_ = (await indexing_models.of(JOB)).chunker.text_chunks(text)
         return len(first.text.split()), len(second.text[: second.overlap].split())
 
     assert await sizes() == (170, 30)
@@ -67,18 +67,18 @@ async def test_chunk_settings_of_an_index() -> None:
 async def test_a_model_that_is_not_configured() -> None:
     """A job fails if the index's model is not configured, or is configured with another dimension."""
     index = MemoryIndex()
-    made = models(index, HashingEmbedder(8))
+    indexing_models = models(index, HashingEmbedder(8))
     for space in (VectorSpace("gone", 8), VectorSpace(HashingEmbedder(8).model, 9)):
         index.spaces[KEY] = space
         with pytest.raises(Conflict, match=f"'{JOB.index}'.*'{space.model}'") as caught:
-            await made.of(JOB)
+            await indexing_models.of(JOB)
         assert caught.value.resource == JOB.index
     index.spaces[KEY] = VectorSpace("multilingual-e5-small", 384)
     with pytest.raises(Conflict, match="`make multilingual` builds"):
-        await made.of(JOB)
+        await indexing_models.of(JOB)
     index.down = True
     with pytest.raises(Unavailable):
-        await made.of(JOB)
+        await indexing_models.of(JOB)
 
 
 async def test_passages_get_their_prefix() -> None:

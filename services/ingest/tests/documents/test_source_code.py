@@ -28,19 +28,19 @@ def split() -> Iterator[Split]:
 
 def rebuilt(text: str, sections: list[TextSection]) -> str:
     chunker = Chunker(HashingEmbedder().tokenizer, ChunkLimits(16, 5, 64))
-    chunks = chunker.chunks_of(text, sections)
+    chunks = chunker.text_chunks(text, sections)
     return "".join((chunk.separator or "") + chunk.text[chunk.overlap :] for chunk in chunks)
 
 
 def test_a_function_is_a_section(split: Split) -> None:
     """Each definition is a section with its name as heading. The line breaks remain."""
     sections = split(PYTHON)
-    assert [(each.headings, PYTHON[each.start : each.end]) for each in sections] == [
+    assert [(section.headings, PYTHON[section.start : section.end]) for section in sections] == [
         ((), "import os"),
         (("go",), "# Goes.\r\ndef go(a):\r\n\treturn a"),
         (("Ferry",), "class Ferry:\r\n    seats = 3"),
     ]
-    chunks = list(Chunker(HashingEmbedder().tokenizer, ChunkLimits(30, 5, 64)).chunks_of(PYTHON, sections))
+    chunks = list(Chunker(HashingEmbedder().tokenizer, ChunkLimits(30, 5, 64)).text_chunks(PYTHON, sections))
     assert [chunk.headings for chunk in chunks] == [(), ("go",), ("Ferry",)]
     assert rebuilt(PYTHON, sections) == PYTHON
 

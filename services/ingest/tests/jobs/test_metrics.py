@@ -5,7 +5,7 @@ from ingest.domain import Progress, State
 from ingest.jobs import metrics
 
 
-def seen(name: str, **labels: str) -> float:
+def metric_sum(name: str, **labels: str) -> float:
     return sum(value for found, value in measured(name) if labels.items() <= found.items())
 
 
@@ -15,11 +15,11 @@ async def test_the_log_line_of_a_job() -> None:
     """
     measured("")
     job = make_job(b"secret words", "private.txt")
-    before = seen("causeway_ingest_jobs_total", state="succeeded")
+    before = metric_sum("causeway_ingest_jobs_total", state="succeeded")
     report = await Report.begin(MemoryJobs(), job, 1)
-    await report.progress(Progress(pages_done=2, pages_total=2))
-    await report.progress(Progress(2, 2, 5, 5), State.INDEXING)
-    fields = metrics.ended(job, report, "succeeded")
+    await report.record_progress(Progress(pages_done=2, pages_total=2))
+    await report.record_progress(Progress(2, 2, 5, 5), State.INDEXING)
+    fields = metrics.record_end(job, report, "succeeded")
     logged = {name: fields[name] for name in ("state", "tenant", "index", "kind", "pages", "chunks")}
     assert logged == {
         "state": "succeeded",
@@ -32,5 +32,5 @@ async def test_the_log_line_of_a_job() -> None:
     assert {name for name in fields if name.endswith("_ms")} == {"duration_ms", "parsing_ms", "indexing_ms"}
     assert fields["duration_ms"] >= fields["parsing_ms"]
     assert not any(word in str(fields) for word in ("secret", "private"))
-    assert seen("causeway_ingest_jobs_total", state="succeeded") == before + 1
-    assert seen("causeway_ingest_stage_seconds_count", causeway_stage="parsing") >= 1
+    assert metric_sum("causeway_ingest_jobs_total", state="succeeded") == before + 1
+    assert metric_sum("causeway_ingest_stage_seconds_count", causeway_stage="parsing") >= 1

@@ -73,14 +73,14 @@ class Rig:
         )
         embedding = EmbeddingModels([EmbeddingModel.of(HashingEmbedder())])
         models = IndexingModels(embedding, self.index, tokens=200, overlap=30)
-        storing = IndexWriter(self.index, max_chunks=100)
+        writer = IndexWriter(self.index, max_chunks=100)
         self.ingestion = Ingestion(
             FileIngestion(
                 self.originals,
                 Downloads(MemoryWeb(), self.originals),
                 OddParser(),
                 models,
-                storing,
+                writer,
                 self.index,
                 MemoryPictures(),
                 max_bytes=10_000,
@@ -89,7 +89,7 @@ class Rig:
                 self.originals,
                 LineReader(),
                 models,
-                storing,
+                writer,
                 self.index,
                 OddParser(),
                 max_characters=10_000,
@@ -105,9 +105,9 @@ class Rig:
             self.ingestion,
             slots=2,
             max_attempts=3,
-            patience=60,
-            backoff=0.5,
-            heartbeat=0.05,
+            outage_seconds=60,
+            backoff_seconds=0.5,
+            heartbeat_seconds=0.05,
         )
         self.stop = asyncio.Event()
         self.grace = 5.0
@@ -198,10 +198,10 @@ async def test_an_outage_counts_no_attempt(rig: Rig) -> None:
     assert rig.state(job) is State.SUCCEEDED
     waiting = [status for _, status in rig.jobs.history if status.state is State.QUEUED]
     assert len(waiting) == 7
-    assert {status.counted for status in waiting} == {0}
+    assert {status.counted_attempts for status in waiting} == {0}
     assert len({status.waiting_since for status in waiting}) == 1
     last = rig.jobs.history[-1][1]
-    assert (last.attempt, last.counted, last.waiting_since) == (8, 1, None)
+    assert (last.attempt, last.counted_attempts, last.waiting_since) == (8, 1, None)
     assert not rig.queue.dead
 
 
@@ -286,7 +286,7 @@ async def test_a_failed_job_keeps_the_original_of_its_stored_document(rig: Rig) 
     await rig.wait_until_queue_is_empty()
     [(document, _)] = rig.index.documents.values()
     assert document.original == job.object_name
-    await rig.ingestion.clear(job, State.FAILED)
+    await rig.ingestion.remove_unused_object(job, State.FAILED)
     assert list(rig.originals.objects) == [job.object_name]
 
 
@@ -301,7 +301,7 @@ async def test_the_object_of_a_job_is_removed(rig: Rig) -> None:
         rig.queue.put(job)
     rig.jobs.records["acme", late.job_id] = (Status(State.SUCCEEDED, 1), 1)
     rig.jobs.records["acme", failed.job_id] = (Status(State.FAILED, 1), 1)
-    rig.jobs.records["acme", dead.job_id] = (Status(State.INDEXING, 0, counted=3), 1)
+    rig.jobs.records["acme", dead.job_id] = (Status(State.INDEXING, 0, counted_attempts=3), 1)
     rig.start()
     await rig.wait_until_queue_is_empty()
     assert list(rig.originals.objects) == [dead.object_name]
@@ -313,7 +313,7 @@ async def test_the_object_of_a_job_is_removed(rig: Rig) -> None:
 async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(rig: Rig) -> None:
     """A delivery beyond the last attempt does not run, because all earlier attempts crashed their workers."""
     job = make_job(b"x")
-    rig.jobs.records["acme", job.job_id] = (Status(State.INDEXING, 3, counted=3), 1)
+    rig.jobs.records["acme", job.job_id] = (Status(State.INDEXING, 3, counted_attempts=3), 1)
     rig.queue.put(job, attempt=4)
     rig.start()
     await rig.wait_until_queue_is_empty()

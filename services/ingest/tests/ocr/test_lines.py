@@ -1,18 +1,20 @@
-"""Recognised lines become paragraphs."""
+"""RecognisedLine lines become paragraphs."""
 
 import math
 
 from ingest.ocr.lines import confidence, sections
-from ingest.ocr.recogniser import Recognised
+from ingest.ocr.recogniser import RecognisedLine
 
 
-def line(text: str, x: float, y: float, *, width: float = 0, score: float = 1.0, turn: float = 0.0) -> Recognised:
+def line(
+    text: str, x: float, y: float, *, width: float = 0, score: float = 1.0, turn: float = 0.0
+) -> RecognisedLine:
     """Return a line 20 pixels high. ``turn`` is its rotation around the page's top left corner, in radians."""
     right, bottom = x + (width or 10 * len(text)), y + 20
     corners = [(x, y), (right, y), (right, bottom), (x, bottom)]
     cosine, sine = math.cos(turn), math.sin(turn)
     a, b, c, d = [(left * cosine - top * sine, left * sine + top * cosine) for left, top in corners]
-    return Recognised(text, score, (a, b, c, d))
+    return RecognisedLine(text, score, (a, b, c, d))
 
 
 PAGE = (("The boat leaves at ten and is back", 0), ("at noon, if the wind allows that it", 30), ("sails.", 60))

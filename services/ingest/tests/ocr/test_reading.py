@@ -9,7 +9,7 @@ import pptx
 import pytest
 from fpdf import FPDF
 from ingest.ocr.reading import OcrParser
-from ingest.ocr.recogniser import NotRecognised, Recognised
+from ingest.ocr.recogniser import NotRecognised, RecognisedLine
 from ingest.parsing.content import Omission, Page, Part
 from ingest.parsing.process import Limits, ProcessParser
 from PIL import Image
@@ -24,13 +24,13 @@ class Reader:
         self.fails = fails
         self.pictures: list[Image.Image] = []
 
-    async def lines(self, picture: bytes) -> list[Recognised]:
+    async def lines(self, picture: bytes) -> list[RecognisedLine]:
         with Image.open(io.BytesIO(picture)) as opened:
             self.pictures.append(opened.copy())
         if self.fails:
             raise NotRecognised("Reading the picture took longer than 60 s.")
         corners = ((0.0, 0.0), (190.0, 0.0), (190.0, 20.0), (0.0, 20.0))
-        return [Recognised(self.text, 0.97, corners)] if self.text else []
+        return [RecognisedLine(self.text, 0.97, corners)] if self.text else []
 
 
 Parse = Callable[..., list[Part]]

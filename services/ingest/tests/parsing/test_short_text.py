@@ -9,8 +9,8 @@ import pytest
 from ingest.parsing.content import Page
 from ingest.parsing.frames import Request
 from ingest.parsing.process import Limits, ProcessParser
-from ingest.parsing.scans import Scans
-from ingest.parsing.short_text import LONGEST, is_short_text, parts
+from ingest.parsing.scans import ScanMode
+from ingest.parsing.short_text import MAX_BYTES, is_short_text, parts
 
 FORKING = """
 import os, sys
@@ -36,7 +36,7 @@ def request_for(path: Path, suffix: str) -> Request:
         max_pictures=0,
         max_members=0,
         max_member_bytes=0,
-        scans=Scans.MISSING,
+        scans=ScanMode.MISSING,
     )
 
 
@@ -45,8 +45,8 @@ def request_for(path: Path, suffix: str) -> Request:
     [
         pytest.param(".txt", "Ferries leave.\n\tÄrger in zwei Zeilen.\r\n".encode(), True, id="text"),
         pytest.param(".TXT", b"Ferries leave.", True, id="upper case"),
-        pytest.param(".txt", b"a" * LONGEST, True, id="longest"),
-        pytest.param(".txt", b"a" * (LONGEST + 1), False, id="too long"),
+        pytest.param(".txt", b"a" * MAX_BYTES, True, id="longest"),
+        pytest.param(".txt", b"a" * (MAX_BYTES + 1), False, id="too long"),
         pytest.param(".txt", "Ärger".encode("latin-1"), False, id="another encoding"),
         pytest.param(".txt", b"PK\x03\x04text", False, id="ZIP"),
         pytest.param(".txt", b"text\0text", False, id="zeros"),
@@ -117,7 +117,7 @@ async def test_the_worker_reads_a_short_text_like_the_child(tmp_path: Path, name
         pytest.param(".txt", b"%!PS Ferries", id="PostScript"),
         pytest.param(".txt", b"RIFFaaaaWEBP", id="WebP"),
         pytest.param(".txt", b"a" * 257 + b"ustar", id="tar"),
-        pytest.param(".txt", b"a" * (LONGEST + 1), id="too long"),
+        pytest.param(".txt", b"a" * (MAX_BYTES + 1), id="too long"),
     ],
 )
 def test_the_child_reads_all_other_files(suffix: str, content: bytes) -> None:

@@ -75,15 +75,19 @@ async def fetch(site: Site, tmp_path: Path) -> AsyncIterator[Fetch]:
 
     async def run(url: str, known: Validators | None = None, hosts: tuple[str, ...] = (), **changes: Any) -> Any:
         allowed = AllowedUrls.of([f"{host}:{site.port}" for host in ("localhost", *hosts)])
-        values: dict[str, Any] = {"max_bytes": 1000, "seconds": 30.0, "is_allowed": lambda _: True} | changes
+        values: dict[str, Any] = {
+            "max_bytes": 1000,
+            "seconds": 30.0,
+            "is_allowed_address": lambda _: True,
+        } | changes
         fetchers.append(WebFetcher(allowed, **values))
         path = tmp_path / "page"
         fetched = await fetchers[-1].fetch(url, path, known)
         return fetched, path.read_bytes() if fetched else b""
 
     yield run
-    for each in fetchers:
-        await each.aclose()
+    for fetcher in fetchers:
+        await fetcher.aclose()
 
 
 async def test_a_page_is_fetched(site: Site, fetch: Fetch) -> None:
@@ -172,7 +176,7 @@ async def test_addresses_are_checked_at_each_connection(site: Site, fetch: Fetch
 
     site.answer = again
     with pytest.raises(PermissionDenied):
-        await fetch(f"http://127.0.0.1:{site.port}/", hosts=("127.0.0.1",), is_allowed=once)
+        await fetch(f"http://127.0.0.1:{site.port}/", hosts=("127.0.0.1",), is_allowed_address=once)
     assert checked == ["127.0.0.1", "127.0.0.1"]
     assert len(site.requests) == 1
 
@@ -246,7 +250,7 @@ async def test_a_server_that_is_too_slow_or_absent(site: Site, fetch: Fetch) -> 
 
 
 @pytest.mark.parametrize(
-    ("content_type", "ending", "suffix"),
+    ("content_type", "path_suffix", "suffix"),
     [
         ("text/html; charset=utf-8", ".php", ".html"),
         ("TEXT/HTML", "", ".html"),
@@ -260,9 +264,9 @@ async def test_a_server_that_is_too_slow_or_absent(site: Site, fetch: Fetch) -> 
         ("application/octet-stream", "", ""),
     ],
 )
-def test_the_suffix_of_a_document(content_type: str, ending: str, suffix: str) -> None:
+def test_the_suffix_of_a_document(content_type: str, path_suffix: str, suffix: str) -> None:
     """The content type of the response determines the suffix. For a generic type, the suffix of the URL does."""
-    assert suffix_of(content_type, ending) == suffix
+    assert suffix_of(content_type, path_suffix) == suffix
 
 
 @pytest.mark.parametrize("content_type", ["image/svg+xml", "video/mp4", "audio/flac", "application/x-\r\nfoo"])

@@ -35,7 +35,7 @@ class AccessChanges:
             NotFound: The document does not exist, or the caller may not see it.
             StaleGeneration: The index has a newer version.
             Unavailable, DeadlineExceeded: Older jobs have not ended, or the index does not answer.
-            Settled: Another worker runs the job, or the job was cancelled.
+            OwnershipLost: Another worker runs the job, or the job was cancelled.
         """
         requested = job.document
         stored = await self._index.find(job, requested.document_id)
@@ -50,10 +50,10 @@ class AccessChanges:
             raise StaleGeneration("The index already has a newer version of the document.")
         if not await earlier_jobs_ended():
             raise Unavailable("Jobs that were accepted earlier for the index have not ended yet.")
-        within = await self._within(job, stored)
+        members = await self._members_within(job, stored)
         await report.commit()
         changed = False
-        for member in within:
+        for member in members:
             # The file was removed, or a newer version of the outer document stored the file again.
             with contextlib.suppress(NotFound, StaleGeneration):
                 changed |= await self._change(job, member)
@@ -66,7 +66,7 @@ class AccessChanges:
             job, replace(document, oids=requested.oids, groups=requested.groups, generation=requested.generation)
         )
 
-    async def _within(self, job: AccessJob, outer: Document) -> list[Document]:
+    async def _members_within(self, job: AccessJob, outer: Document) -> list[Document]:
         """Return the files within a document at any depth, the innermost files first."""
         members: dict[str, Document] = {}
         pending = [outer]

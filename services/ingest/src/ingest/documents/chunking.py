@@ -19,7 +19,7 @@ from ingest.domain import Chunk
 from ingest.parsing.content import Page
 
 _SEPARATORS = re.compile(r"[\W_]+")
-_CHARACTERS_A_TOKEN = 10
+_CHARACTERS_PER_TOKEN = 10
 """Maximum characters per token on average. The tokenizer may count a word of 1000 letters as one token."""
 
 
@@ -40,10 +40,10 @@ class ChunkLimits:
     @property
     def characters(self) -> int:
         """Maximum number of characters of a chunk's text."""
-        return _CHARACTERS_A_TOKEN * self.tokens
+        return _CHARACTERS_PER_TOKEN * self.tokens
 
     @classmethod
-    def fitting(cls, model_tokens: int, tokens: int = 200, overlap: int = 30) -> "ChunkLimits":
+    def for_model(cls, model_tokens: int, tokens: int = 200, overlap: int = 30) -> "ChunkLimits":
         """Return the limits for a model. A fifth of the model's token limit is reserved for names and headings.
 
         The limit of a chunk's tokens is at least 16. At most half of a chunk repeats the previous one.
@@ -118,7 +118,7 @@ class Chunker:
                     number += 1
                     before = end
 
-    def chunks_of(self, text: str, sections: Sequence[TextSection] = ()) -> Iterator[Chunk]:
+    def text_chunks(self, text: str, sections: Sequence[TextSection] = ()) -> Iterator[Chunk]:
         """Yield the chunks of a text that was submitted as text.
 
         Without the overlaps, the chunks and their separators add up to the text.
@@ -165,11 +165,12 @@ class Chunker:
             last = first
             new_tokens = pieces[first].tokens
             while last + 1 < len(pieces) and new_tokens < target:
-                more = pieces[last + 1]
-                if not self._fits(text, begin, more.end, overlap + new_tokens + more.tokens, last + 1 - first):
+                following = pieces[last + 1]
+                tokens = overlap + new_tokens + following.tokens
+                if not self._fits(text, begin, following.end, tokens, last + 1 - first):
                     break
                 last += 1
-                new_tokens += more.tokens
+                new_tokens += following.tokens
             while starts and not self._fits(text, begin, pieces[last].end, overlap + new_tokens, last - first):
                 begin, overlap = starts.pop()
             spans.append((begin, pieces[last].end))
@@ -210,7 +211,7 @@ class Chunker:
         """
         starts = [(pieces[first].start, 0)]
         if spans and pieces[first].continues:
-            return starts + self._within(text, pieces[first - 1], pieces[first].start, spans[-1][0])
+            return starts + self._overlap_within(text, pieces[first - 1], pieces[first].start, spans[-1][0])
         tokens = 0
         for at in range(first - 1, -1, -1) if spans else ():
             piece = pieces[at]
@@ -220,7 +221,7 @@ class Chunker:
             starts.append((piece.start, tokens))
         return starts
 
-    def _within(self, text: str, piece: _Piece, end: int, after: int) -> list[tuple[int, int]]:
+    def _overlap_within(self, text: str, piece: _Piece, end: int, after: int) -> list[tuple[int, int]]:
         """Return the start of the overlap in a piece that continues at ``end``, with the number of repeated tokens.
 
         The start is at a space if possible, otherwise at a token. The list is empty if no start behind ``after``

@@ -42,10 +42,10 @@ class Downloads:
 
         Raises:
             CausewayError: As `ports.Web.fetch`, `ports.Originals.fetch` and `ports.Originals.put`.
-            Settled: Another worker runs the job, or the job has ended.
+            OwnershipLost: Another worker runs the job, or the job has ended.
         """
-        await report.progress(Progress(fetching=True), State.PARSING)
-        fetched = await self._originals.fetched(job.object_name)
+        await report.record_progress(Progress(fetching=True), State.PARSING)
+        fetched = await self._originals.download_info(job.object_name)
         with tempfile.TemporaryDirectory(prefix="causeway-ingest-") as scratch:
             path = Path(scratch) / "original"
             if fetched is None:
@@ -65,7 +65,7 @@ class Downloads:
             else:
                 with full_disk_is_unavailable():
                     await self._originals.fetch(job.object_name, path, 0)
-            sha256, size = await asyncio.to_thread(_measured, path)
+            sha256, size = await asyncio.to_thread(_sha256_and_size, path)
         document = replace(
             job.document, sha256=sha256, size_bytes=size, metadata_json=_metadata(job, fetched.validators)
         )
@@ -96,6 +96,6 @@ def _metadata(job: FileJob, validators: Validators) -> bytes:
     return msgspec.json.encode(facts)
 
 
-def _measured(path: Path) -> tuple[str, int]:
+def _sha256_and_size(path: Path) -> tuple[str, int]:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size

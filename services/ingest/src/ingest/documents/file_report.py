@@ -22,7 +22,7 @@ class FileReport:
         self._progress = Progress()
         self._documents = (0, 1)  # how many are done, and how many are known
         self._warnings: list[JobWarning] = []
-        report.warn(())
+        report.set_warnings(())
 
     async def pages_read(self, done: int, total: int) -> None:
         """Report how many pages of the outermost file have been read."""
@@ -61,10 +61,10 @@ class FileReport:
     def warn(self, warnings: Iterable[JobWarning]) -> None:
         """Add warnings. The next record of progress contains them."""
         self._warnings += warnings
-        self._report.warn(self._warnings)
+        self._report.set_warnings(self._warnings)
 
     async def _report_progress(self, state: State | None = None) -> None:
         # The progress counts documents only if the file contains other files.
         done, total = self._documents if self._documents[1] > 1 else (0, 0)
         progress = replace(self._progress, documents_done=done, documents_total=total)
-        await self._report.progress(progress, state)
+        await self._report.record_progress(progress, state)

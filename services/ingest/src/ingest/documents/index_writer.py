@@ -12,7 +12,7 @@ from ingest.ports import Batch, Index
 _BATCH = 32
 """Number of chunks in a batch. A batch is embedded and sent together. The contract allows 64."""
 _STORE_SECONDS = 60.0
-_STORE_SECONDS_A_CHUNK = 0.5
+_STORE_SECONDS_PER_CHUNK = 0.5
 
 Commit = Callable[[], Awaitable[None]]
 """Records that the stored document will become visible; see `Report.commit`."""
@@ -41,14 +41,14 @@ class IndexWriter:
             PayloadTooLarge: There are too many chunks.
             UnreadableDocument: There are no chunks.
         """
-        kept: list[Chunk] = []
+        result: list[Chunk] = []
         for chunk in chunks:
-            if len(kept) == self._max_chunks:
+            if len(result) == self._max_chunks:
                 raise PayloadTooLarge(f"The document has more than the limit of {self._max_chunks} passages.")
-            kept.append(chunk)
-        if not kept:
+            result.append(chunk)
+        if not result:
             raise UnreadableDocument("The document has no text.")
-        return kept
+        return result
 
     async def has(
         self, job: Job, document: Document, existing: Document, earlier_jobs_ended: EarlierJobsEnded
@@ -81,9 +81,9 @@ class IndexWriter:
     ) -> None:
         """Embed the chunks and send them to the index in batches; see `ports.Index.store`.
 
-        If the job is cancelled before the last chunk is sent, the method stores nothing and raises `Settled`.
+        If the job is cancelled before the last chunk is sent, the method stores nothing and raises `OwnershipLost`.
         """
-        seconds = _STORE_SECONDS + _STORE_SECONDS_A_CHUNK * len(chunks)
+        seconds = _STORE_SECONDS + _STORE_SECONDS_PER_CHUNK * len(chunks)
         async with contextlib.aclosing(_embedded(model, chunks, commit, done)) as batches:
             await self._index.store(job, document, model.space, batches, seconds)
 
@@ -93,8 +93,8 @@ async def _embedded(
 ) -> AsyncGenerator[Batch, None]:
     """Yield batches of chunks with their vectors. Each batch is embedded when the consumer requests it."""
     for start in range(0, len(chunks), _BATCH):
-        some = chunks[start : start + _BATCH]
-        vectors = await model.embedder.embed([chunk.indexed_text for chunk in some])
-        yield Batch(some, vectors)
-        await done(len(some))
+        batch = chunks[start : start + _BATCH]
+        vectors = await model.embedder.embed([chunk.indexed_text for chunk in batch])
+        yield Batch(batch, vectors)
+        await done(len(batch))
     await commit()

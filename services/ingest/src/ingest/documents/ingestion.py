@@ -52,7 +52,7 @@ class Ingestion:
         Raises:
             CausewayError: As `FileIngestion.run`, `TextIngestion.run` and `AccessChanges.run`.
             NotSupported: The worker does not know this kind of job.
-            Settled: Another worker runs the job, or the job has ended.
+            OwnershipLost: Another worker runs the job, or the job has ended.
         """
         match job:
             case FileJob():
@@ -65,7 +65,7 @@ class Ingestion:
                 return Result(await self._access.run(job, report, earlier_jobs_ended))
         raise NotSupported("This worker does not support this kind of job.")
 
-    async def clear(self, job: Job, state: State) -> None:
+    async def remove_unused_object(self, job: Job, state: State) -> None:
         """Remove the object of a finished job, unless it is the original of a searchable document.
 
         Users can download the original of a searchable document. The document of a failed job is searchable if an

@@ -14,13 +14,13 @@ _ended = metrics.counter(
     "causeway.ingest.jobs",
     "",
     "Jobs that ended, by final state; dead: given up.",
-    [{"state": state} for state in (DEAD, *(state.value for state in State if state.final))],
+    [{"state": state} for state in (DEAD, *(state.value for state in State if state.is_final))],
 )
 _KINDS = {FileJob: "file", TextsJob: "texts", AccessJob: "access"}
 _stages = metrics.durations(__name__, "causeway.ingest.stage", "Seconds of each stage of a job's last attempt.")
 
 
-def ended(job: Job, report: Report, state: str) -> dict[str, Any]:
+def record_end(job: Job, report: Report, state: str) -> dict[str, Any]:
     """Count a job that has ended, and return the fields of its log line: its properties and durations.
 
     Args:
@@ -29,7 +29,7 @@ def ended(job: Job, report: Report, state: str) -> dict[str, Any]:
         state: Its final state; `DEAD` if it was given up.
     """
     _ended.add(1, {"state": state})
-    for stage, seconds in report.stages.items():
+    for stage, seconds in report.stage_seconds.items():
         _stages.record(seconds, {"causeway.stage": stage})
     progress = report.latest_progress
     return {
@@ -40,6 +40,6 @@ def ended(job: Job, report: Report, state: str) -> dict[str, Any]:
         "upload_trace_id": job.trace_id,
         "pages": progress.pages_done,
         "chunks": progress.chunks_done,
-        "duration_ms": round(sum(report.stages.values()) * 1000, 1),
-        **{f"{stage}_ms": round(seconds * 1000, 1) for stage, seconds in report.stages.items()},
+        "duration_ms": round(sum(report.stage_seconds.values()) * 1000, 1),
+        **{f"{stage}_ms": round(seconds * 1000, 1) for stage, seconds in report.stage_seconds.items()},
     }

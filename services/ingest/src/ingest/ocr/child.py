@@ -13,8 +13,8 @@ from typing import Any
 
 _MEMORY = 1024**3  # maximum bytes for a picture, in addition to the models
 _CPU_SECONDS = 3600  # the time limit of the service is shorter
-_DETECTED = 960  # pixels of the longer side for line detection; recognition uses the full resolution
-_CONFIDENT = 0.85  # with less confidence, the picture may be rotated
+_DETECTION_SIDE = 960  # pixels of the longer side for line detection; recognition uses the full resolution
+_MIN_CONFIDENCE = 0.85  # with less confidence, the picture may be rotated
 
 
 class Damaged(Exception):
@@ -35,7 +35,7 @@ def engine() -> Any:
             "Global.log_level": "critical",
             "Global.use_cls": False,
             "Det.limit_type": "max",
-            "Det.limit_side_len": _DETECTED,
+            "Det.limit_side_len": _DETECTION_SIDE,
             "Rec.rec_batch_num": 1,
             "EngineConfig.onnxruntime.intra_op_num_threads": 1,
             "EngineConfig.onnxruntime.inter_op_num_threads": 1,
@@ -72,24 +72,24 @@ def serve(program: Any) -> int:
 
 def _response(reader: Any, picture: bytes) -> dict[str, Any]:
     try:
-        return {"lines": _best(reader, picture)}
+        return {"lines": _best_lines(reader, picture)}
     except Exception as error:  # the outermost handler: the message goes to the worker's log
         return {"failed": f"{type(error).__name__}: {error}"[:500], "damaged": isinstance(error, Damaged)}
 
 
-def _best(reader: Any, content: bytes) -> list[Any]:
+def _best_lines(reader: Any, content: bytes) -> list[Any]:
     """Return the lines of a picture in its best rotation, with positions in the rotated picture."""
     picture = decoded(content)
     lines = _lines(reader, picture)
     on_its_side = _is_on_its_side(lines)
-    if not lines or (_confidence(lines) >= _CONFIDENT and not on_its_side):
+    if not lines or (_confidence(lines) >= _MIN_CONFIDENCE and not on_its_side):
         return lines
     best = [] if on_its_side else lines
     for turn in (90, 270) if on_its_side else (180,):
         turned = _lines(reader, picture.rotate(turn, expand=True))
         if _weight(turned) > _weight(best):
             best = turned
-        if _confidence(best) >= _CONFIDENT:
+        if _confidence(best) >= _MIN_CONFIDENCE:
             break
     return best
 
@@ -121,8 +121,8 @@ def _lines(reader: Any, picture: Any) -> list[Any]:
 
 def _confidence(lines: list[Any]) -> float:
     letters = sum(len(text) for text, _, _ in lines)
-    sure: float = sum(len(text) * score for text, score, _ in lines)
-    return float(sure / letters) if letters else 0.0
+    weighted: float = sum(len(text) * score for text, score, _ in lines)
+    return float(weighted / letters) if letters else 0.0
 
 
 def _weight(lines: list[Any]) -> float:

@@ -8,16 +8,16 @@ from typing import Protocol
 from servicekit.errors import UnreadableDocument
 
 from ingest.ocr import lines
-from ingest.ocr.recogniser import NotRecognised, Recognised
+from ingest.ocr.recogniser import NotRecognised, RecognisedLine
 from ingest.parsing.content import NO_MEMBERS, Member, MemberLimits, Omission, Page, Part, Scan
 from ingest.parsing.process import ProcessParser
-from ingest.parsing.scans import Scans
+from ingest.parsing.scans import ScanMode
 
 
 class TextRecogniser(Protocol):
     """Recognises the text of pictures."""
 
-    async def lines(self, picture: bytes) -> list[Recognised]:
+    async def lines(self, picture: bytes) -> list[RecognisedLine]:
         """See `Recogniser.lines`."""
         ...
 
@@ -44,7 +44,7 @@ class OcrParser:
         ocr: bool = True,
     ) -> AsyncGenerator[Part, None]:
         """See `ingest.ports.Parser.parse`."""
-        scans = Scans.OFF if not ocr else Scans.MISSING if self._recogniser is None else Scans.READ
+        scans = ScanMode.OFF if not ocr else ScanMode.MISSING if self._recogniser is None else ScanMode.READ
         parts = self._parser.parse(path, sourcefile, pictures=pictures, members=members, scans=scans)
         has_text, scanned = False, False
         async with contextlib.aclosing(parts):

@@ -15,7 +15,7 @@ _MAX_MESSAGE_BYTES = 16 * 1024**2
 Corner = tuple[float, float]
 
 
-class Recognised(msgspec.Struct, frozen=True, array_like=True):
+class RecognisedLine(msgspec.Struct, frozen=True, array_like=True):
     """A line of text in a picture.
 
     Attributes:
@@ -30,7 +30,7 @@ class Recognised(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Response(msgspec.Struct):
-    lines: list[Recognised] = []  # msgspec copies it
+    lines: list[RecognisedLine] = []  # msgspec copies it
     failed: str = ""
     damaged: bool = False
 
@@ -56,7 +56,7 @@ class Recogniser:
             processes=1,
         )
 
-    async def lines(self, picture: bytes) -> list[Recognised]:
+    async def lines(self, picture: bytes) -> list[RecognisedLine]:
         """Return the lines of a picture (JPEG or PNG), in no particular order.
 
         Raises:

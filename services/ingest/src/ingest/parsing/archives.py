@@ -12,12 +12,12 @@ from ingest.parsing.text.names import MemberNames
 from ingest.parsing.text.outline import Outline
 
 _MAX_ENTRIES = 100_000
-_RATIO = 100
-_SMALL = 16 * 1024 * 1024
+_MAX_RATIO = 100
+_UNCHECKED_BYTES = 16 * 1024 * 1024
 """Bytes. The compression ratio of an archive is limited only if it unpacks to more than this."""
 _MEMORY_SHARE = 8
 """The size of one file is limited to the memory limit divided by this, because the transfer copies the file."""
-_JUNK = ("__macosx", "thumbs.db", "desktop.ini")
+_SYSTEM_FILES = ("__macosx", "thumbs.db", "desktop.ini")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Itera
     names = MemberNames()
     listed: list[str] = []
     count, remaining, left_out = request.max_members, request.max_member_bytes, 0
-    allowed = max(_SMALL, _RATIO * Path(request.path).stat().st_size)
+    allowed_bytes = max(_UNCHECKED_BYTES, _MAX_RATIO * Path(request.path).stat().st_size)
     for number, entry in enumerate(entries):
-        allowed -= entry.size
-        if allowed < 0:
-            raise TooLarge(f"The archive unpacks to more than {_RATIO} times its size.")
+        allowed_bytes -= entry.size
+        if allowed_bytes < 0:
+            raise TooLarge(f"The archive unpacks to more than {_MAX_RATIO} times its size.")
         if number == _MAX_ENTRIES:
             raise TooLarge(f"The archive has more than {_MAX_ENTRIES} entries.")
         if _is_hidden(entry.name):
@@ -82,22 +82,22 @@ def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Itera
     yield Page(0, outline.end_page())
 
 
-def _content(entry: Entry, most: int) -> bytes:
-    too_large = TooLarge(f"The file is too large. At most {most} bytes are unpacked.")
-    if entry.size > most:
+def _content(entry: Entry, max_bytes: int) -> bytes:
+    too_large = TooLarge(f"The file is too large. At most {max_bytes} bytes are unpacked.")
+    if entry.size > max_bytes:
         raise too_large
     with entry.open() as file:
         try:
-            content = file.read(most + 1)
+            content = file.read(max_bytes + 1)
         except (Refusal, MemoryError):
             raise
         except Exception as error:  # libraries raise arbitrary exceptions for damaged files
             raise Unreadable("The file is damaged: it cannot be unpacked.") from error
-    if len(content) > most:
+    if len(content) > max_bytes:
         raise too_large
     return content
 
 
 def _is_hidden(name: str) -> bool:
     parts = name.replace("\\", "/").lower().split("/")
-    return any((part.startswith(".") and part not in (".", "..")) or part in _JUNK for part in parts)
+    return any((part.startswith(".") and part not in (".", "..")) or part in _SYSTEM_FILES for part in parts)

@@ -12,8 +12,8 @@ from ingest.parsing.office.ooxml import damage_is_unreadable
 _ZIP = b"PK\x03\x04"
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """MS-CFB 2.2: the container of Office files before 2007, and of encrypted files today."""
-_TYPES_LIMIT = 1024**2
-_OTHER_MAIN = {
+_MAX_MEMBER_BYTES = 1024**2
+_UNSUPPORTED_MAIN_PARTS = {
     b"ms-word.document.macroEnabled": "a Word document with macros (.docm); save it as .docx",
     b"wordprocessingml.template": "a Word template (.dotx); save it as .docx",
     b"presentationml.slideshow": "a PowerPoint show (.ppsx); save it as .pptx",
@@ -21,7 +21,7 @@ _OTHER_MAIN = {
     b"spreadsheetml.template": "an Excel template (.xltx); save it as .xlsx",
     b"ms-excel.sheet.binary": "a binary Excel workbook (.xlsb); save it as .xlsx",
 }
-_STREAMS = {
+_LEGACY_STREAMS = {
     "WordDocument": "a Word document from before 2007 (.doc); save it as .docx",
     "PowerPoint Document": "a PowerPoint presentation from before 2007 (.ppt); save it as .pptx",
     "Workbook": "an Excel workbook from before 2007 (.xls); save it as .xlsx",
@@ -87,7 +87,9 @@ def kind(path: Path, head: bytes) -> str | None:
     if head.startswith(_ZIP) or zipfile.is_zipfile(path):
         return _zip_kind(path)
     if head.startswith(_COMPOUND):
-        return next((description for stream, description in _STREAMS.items() if _has_stream(path, stream)), None)
+        return next(
+            (description for stream, description in _LEGACY_STREAMS.items() if _has_stream(path, stream)), None
+        )
     if not head.strip(b"\0"):
         return "nothing but zero bytes"
     try:
@@ -103,7 +105,7 @@ def kind(path: Path, head: bytes) -> str | None:
 
 def _zip_kind(path: Path) -> str:
     types = _member(path, "[Content_Types].xml")
-    for content_type, description in _OTHER_MAIN.items():
+    for content_type, description in _UNSUPPORTED_MAIN_PARTS.items():
         if content_type in types:
             return description
     other = _OPEN_DOCUMENT.match(_member(path, "mimetype"))
@@ -124,7 +126,7 @@ def _member(path: Path, name: str) -> bytes:
         if name not in archive.namelist():
             return b""
         with archive.open(name) as member:
-            return member.read(_TYPES_LIMIT)
+            return member.read(_MAX_MEMBER_BYTES)
 
 
 def _has_stream(path: Path, name: str) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 from ingest.parsing import containers
 from ingest.parsing.readers import READERS
 from ingest.parsing.refusals import Unreadable, Unsupported
-from ingest.parsing.registry import FORMATS, READABLE, Format, format_named
+from ingest.parsing.registry import FORMATS, READABLE, Format, format_by_suffix
 from ingest.parsing.text.decode import is_text
 
 _PEEK = 64 * 1024
@@ -54,7 +54,7 @@ def _recognised(path: Path, head: bytes, *, binary: bool) -> Format | None:
 
 def _as_named(found: Format, suffix: str) -> Format:
     """Return a binary format. Raise `Unreadable` if the name suggests another format."""
-    if format_named(suffix) not in (None, found):
+    if format_by_suffix(suffix) not in (None, found):
         raise Unreadable(f"The name ends with {suffix}, but the file is {found.binary}.")
     return found
 
@@ -64,7 +64,7 @@ def _refused(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
     if containers.is_encrypted_office(path, head):
         return Unreadable("The document is encrypted and needs a password.")
     kind = containers.kind(path, head)
-    named = format_named(suffix)
+    named = format_by_suffix(suffix)
     if named is not None and named.zipped and containers.is_cut_off(path, head):
         return Unreadable("The file is truncated or damaged: the directory at its end is missing.")
     if named is not None and named.binary:
@@ -76,7 +76,7 @@ def _refused(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
 
 
 def _text_format(path: Path, head: bytes, suffix: str) -> Format:
-    named = format_named(suffix)
+    named = format_by_suffix(suffix)
     is_text_name = named is not None and not named.binary
     if suffix in _BINARY_SUFFIXES and not is_text_name:
         raise Unreadable(f"The name ends with {suffix}, but the file is plain text.")

@@ -26,7 +26,7 @@ class Request(msgspec.Struct, frozen=True):
         max_pictures: Number of pages, from the first page, that get a picture.
         max_members: Maximum number of files that are unpacked from this file, from its first file.
         max_member_bytes: Limit on the total size of the unpacked files in bytes.
-        scans: How to handle images of text, a value of `scans.Scans`.
+        scans: How to handle images of text, a value of `scans.ScanMode`.
     """
 
     path: str

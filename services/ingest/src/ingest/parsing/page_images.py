@@ -10,11 +10,11 @@ import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
 
 from ingest.parsing.content import Omission, Scan
 from ingest.parsing.refusals import Unreadable
-from ingest.parsing.scans import LONGEST_SIDE, Scans, encoded
+from ingest.parsing.scans import MAX_SIDE, ScanMode, encoded
 
-_LARGE = 1 / 10
+_MIN_READ_SHARE = 1 / 10
 """Minimum fraction of the page that an image covers if it is read."""
-_SMALL = 1 / 50
+_MIN_REPORTED_SHARE = 1 / 50
 """Images that cover a smaller fraction of the page count as symbols, which are ignored."""
 _MAX_LETTERS = 20
 """Maximum number of letters over an image that is read. With more, it is a background or a scan with a text layer.
@@ -36,7 +36,7 @@ class PageImages:
         scans: How to handle images of text.
     """
 
-    def __init__(self, document: pdfium.PdfDocument, scans: Scans) -> None:
+    def __init__(self, document: pdfium.PdfDocument, scans: ScanMode) -> None:
         self._document = document
         self._scans = scans
         self._seen: set[bytes] = set()
@@ -49,7 +49,7 @@ class PageImages:
         Args:
             number: The number of the page, from 0.
         """
-        if self._scans is Scans.OFF or self._reported_limit:
+        if self._scans is ScanMode.OFF or self._reported_limit:
             return
         small = left_out = 0
         examined = 0 if self._count >= _MAX_IMAGES else _MAX_OBJECTS
@@ -60,21 +60,21 @@ class PageImages:
             with contextlib.suppress(pdfium.PdfiumError):
                 for box in self._new(page, examined):
                     share = _area(box) / (width * height)
-                    if share >= _LARGE:
+                    if share >= _MIN_READ_SHARE:
                         large.append(box)
-                    elif share >= _SMALL:
+                    elif share >= _MIN_REPORTED_SHARE:
                         small += 1
                 self._count += len(large)
                 for box, _ in _images(page, examined, raw.FPDFPage_CountObjects(page)):
-                    left_out += _area(box) / (width * height) >= _LARGE
-            if self._scans is Scans.READ:
+                    left_out += _area(box) / (width * height) >= _MIN_READ_SHARE
+            if self._scans is ScanMode.READ:
                 yield from _cut_out(page, number, large)
         finally:
             page.close()
-        unread = small if self._scans is Scans.READ else small + len(large)
+        unread = small if self._scans is ScanMode.READ else small + len(large)
         if unread:
             subject = "An image on the page was" if unread == 1 else f"{unread} images on the page were"
-            reason = " too small to be read." if self._scans is Scans.READ else f" not read.{self._scans.advice}"
+            reason = " too small to be read." if self._scans is ScanMode.READ else f" not read.{self._scans.advice}"
             yield Omission("Unreadable", subject + reason, number + 1)
         if left_out and examined:
             limit = f"Images are searched among the first {_MAX_OBJECTS} objects of a page."
@@ -84,16 +84,16 @@ class PageImages:
             limit = f"The limit is {_MAX_IMAGES} images of a document."
             yield Omission("TooLarge", f"Images on this page and on later pages were not read. {limit}", number + 1)
 
-    def _new(self, page: pdfium.PdfPage, most: int) -> Iterator[Box]:
+    def _new(self, page: pdfium.PdfPage, max_objects: int) -> Iterator[Box]:
         """Yield the boxes of images that are not on an earlier page and have little text over them.
 
         Args:
             page: The page.
-            most: The number of the page's objects that are examined.
+            max_objects: Maximum number of the page's objects that are examined.
         """
         text = page.get_textpage()
         try:
-            for box, image in _images(page, 0, min(raw.FPDFPage_CountObjects(page), most)):
+            for box, image in _images(page, 0, min(raw.FPDFPage_CountObjects(page), max_objects)):
                 digest = _digest(image)
                 letters = "".join(text.get_text_bounded(*box).split())
                 if digest not in self._seen and len(letters) <= _MAX_LETTERS:
@@ -105,23 +105,23 @@ class PageImages:
 
 def _images(page: pdfium.PdfPage, start: int, end: int) -> Iterator[tuple[Box, object]]:
     """Yield the images among the page's objects from ``start`` up to but excluding ``end``, each after its box."""
-    shown: Box = page.get_bbox()
+    page_box: Box = page.get_bbox()
     for index in range(start, end):
-        found = raw.FPDFPage_GetObject(page, index)
-        if raw.FPDFPageObj_GetType(found) == raw.FPDF_PAGEOBJ_IMAGE:
-            yield _shown(found, shown), found
+        item = raw.FPDFPage_GetObject(page, index)
+        if raw.FPDFPageObj_GetType(item) == raw.FPDF_PAGEOBJ_IMAGE:
+            yield _clipped_box(item, page_box), item
 
 
 def _area(box: Box) -> float:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _shown(image: object, page: Box) -> Box:
+def _clipped_box(image: object, page: Box) -> Box:
     """Return the box of an image, clipped to the page."""
     edges = tuple(ctypes.c_float() for _ in range(4))
     raw.FPDFPageObj_GetBounds(image, *edges)
-    left, bottom = (max(edge.value, least) for edge, least in zip(edges[:2], page[:2], strict=True))
-    right, top = (min(edge.value, most) for edge, most in zip(edges[2:], page[2:], strict=True))
+    left, bottom = (max(edge.value, minimum) for edge, minimum in zip(edges[:2], page[:2], strict=True))
+    right, top = (min(edge.value, maximum) for edge, maximum in zip(edges[2:], page[2:], strict=True))
     return left, bottom, max(left, right), max(bottom, top)
 
 
@@ -137,7 +137,7 @@ def _cut_out(page: pdfium.PdfPage, number: int, boxes: list[Box]) -> Iterator[Sc
     if not boxes:
         return
     try:
-        bitmap = page.render(scale=LONGEST_SIDE / max(page.get_size()), may_draw_forms=False)
+        bitmap = page.render(scale=MAX_SIDE / max(page.get_size()), may_draw_forms=False)
         drawn, place = bitmap.to_pil().convert("RGB"), bitmap.get_posconv(page)
         for index, (left, bottom, right, top) in enumerate(boxes, 1):
             corners = [place.to_bitmap(left, bottom), place.to_bitmap(right, top)]

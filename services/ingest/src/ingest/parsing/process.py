@@ -15,7 +15,7 @@ from servicekit.errors import InvalidRequest, PayloadTooLarge, Unavailable, Unre
 from ingest.parsing import frames, short_text
 from ingest.parsing.content import NO_MEMBERS, Head, Member, MemberLimits, Omission, Page, Part, Scan
 from ingest.parsing.frames import Defect, Done, Refused, Request
-from ingest.parsing.scans import Scans
+from ingest.parsing.scans import ScanMode
 
 _log = structlog.get_logger(__name__)
 
@@ -82,7 +82,7 @@ class ProcessParser:
         *,
         pictures: bool = False,
         members: MemberLimits = NO_MEMBERS,
-        scans: Scans = Scans.MISSING,
+        scans: ScanMode = ScanMode.MISSING,
     ) -> AsyncGenerator[Part, None]:
         """Yield the parts of a file.
 
@@ -133,7 +133,7 @@ class ProcessParser:
         await self._children.aclose()
 
     def _request(
-        self, path: Path, sourcefile: str, *, pictures: bool, members: MemberLimits, scans: Scans
+        self, path: Path, sourcefile: str, *, pictures: bool, members: MemberLimits, scans: ScanMode
     ) -> bytes:
         limits = self._limits
         return msgspec.msgpack.encode(

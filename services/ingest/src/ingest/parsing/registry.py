@@ -135,6 +135,6 @@ SUFFIXES = {media: suffix for format_ in FORMATS for media, suffix in format_.me
 _BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes.split()}
 
 
-def format_named(suffix: str) -> Format | None:
+def format_by_suffix(suffix: str) -> Format | None:
     """Return the format of files with a suffix (in lower case, with its dot), or None."""
     return _BY_SUFFIX.get(suffix)

@@ -8,14 +8,14 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ingest.parsing.refusals import TooLarge, Unreadable
 
-LONGEST_SIDE = 2000
+MAX_SIDE = 2000
 """Longest side in pixels of a picture for text recognition. This is A4 at 170 dots per inch."""
 _MAX_PIXELS = 100_000_000
 _MIN_SIZE = (200, 50)
 """Minimum width and height in pixels of a picture that may contain text. Smaller pictures count as symbols."""
 
 
-class Scans(enum.StrEnum):
+class ScanMode(enum.StrEnum):
     """How to handle pictures of text.
 
     Attributes:
@@ -35,9 +35,9 @@ class Scans(enum.StrEnum):
 
 
 _ADVICE = {
-    Scans.READ: "",
-    Scans.MISSING: " OCR is not installed. To install OCR, see docs/ingest.md, scans and pictures.",
-    Scans.OFF: " OCR, which reads images, is off for this index.",
+    ScanMode.READ: "",
+    ScanMode.MISSING: " OCR is not installed. To install OCR, see docs/ingest.md, scans and pictures.",
+    ScanMode.OFF: " OCR, which reads images, is off for this index.",
 }
 
 
@@ -79,7 +79,7 @@ def encoded(picture: Image.Image) -> bytes:
             background = Image.new("RGBA", upright.size, "white")
             upright = Image.alpha_composite(background, upright)
         grey = upright.convert("L")
-        grey.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+        grey.thumbnail((MAX_SIDE, MAX_SIDE))
         buffer = io.BytesIO()
         grey.save(buffer, "PNG", compress_level=1)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

@@ -13,10 +13,10 @@ from pathlib import Path
 from ingest.parsing.content import Part
 from ingest.parsing.formats import plain
 from ingest.parsing.frames import Request
-from ingest.parsing.registry import FORMATS, format_named
+from ingest.parsing.registry import FORMATS, format_by_suffix
 from ingest.parsing.text.decode import decode
 
-LONGEST = 64 * 1024
+MAX_BYTES = 64 * 1024
 """Maximum length in bytes of a text that is parsed without a fork."""
 _PLAIN_TEXT = FORMATS[-1]
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
@@ -27,11 +27,11 @@ _SIGNATURE = re.compile(rb"%PDF-|%!PS|<svg|ustar|RIFF")
 
 def is_short_text(request: Request) -> bool:
     """Return whether a file is short plain text in UTF-8, by its name and its content."""
-    if format_named(request.suffix.lower()) is not _PLAIN_TEXT:
+    if format_by_suffix(request.suffix.lower()) is not _PLAIN_TEXT:
         return False
     path = Path(request.path)
     try:
-        return path.stat().st_size <= LONGEST and _is_plain(path.read_bytes())
+        return path.stat().st_size <= MAX_BYTES and _is_plain(path.read_bytes())
     except OSError:
         return False  # the parser reports the error
 
@@ -44,7 +44,9 @@ def parts(content: bytes, suffix: str, max_characters: int) -> Sequence[Part] | 
         suffix: The suffix of the file's name.
         max_characters: Maximum number of characters. The parsing child refuses a longer text.
     """
-    if format_named(suffix.lower()) is not _PLAIN_TEXT or not 0 < len(content) <= min(LONGEST, max_characters):
+    if format_by_suffix(suffix.lower()) is not _PLAIN_TEXT or not 0 < len(content) <= min(
+        MAX_BYTES, max_characters
+    ):
         return None
     return plain.parts(decode(content), suffix) if _is_plain(content) and not _SIGNATURE.search(content) else None
 

@@ -6,7 +6,7 @@ https://www.iana.org/assignments/iana-ipv6-special-registry.
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-_NEVER = tuple(
+_REFUSED_NETWORKS = tuple(
     map(
         ip_network,
         (
@@ -45,6 +45,6 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
             return _is_public(inner)
         if address not in _GLOBAL_UNICAST:
             return False
-    if any(address.version == network.version and address in network for network in _NEVER):
+    if any(address.version == network.version and address in network for network in _REFUSED_NETWORKS):
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)

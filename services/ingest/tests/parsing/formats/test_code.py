@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ingest.parsing.content import Page, Section
 from ingest.parsing.formats import code
-from ingest.parsing.registry import format_named
+from ingest.parsing.registry import format_by_suffix
 from tree_sitter import Parser
 
 from ..conftest import parsed
@@ -111,10 +111,10 @@ def test_every_line_is_in_one_section(source: list[str], suffix: str) -> None:
     """Even for broken syntax, the sections are the file's lines in order, and all spans are within the text."""
     if not any(line.strip() for line in source):
         return
-    made = sections("\n".join(source), suffix)
-    got = [line for section in made for line in section.text.split("\n") if line.strip()]
-    assert got == [line.rstrip() for line in source if line.strip()]
-    for section in made:
+    found = sections("\n".join(source), suffix)
+    found_lines = [line for section in found for line in section.text.split("\n") if line.strip()]
+    assert found_lines == [line.rstrip() for line in source if line.strip()]
+    for section in found:
         assert "\n".join(section.text[a:b] for a, b in section.whole).split() == section.text.split()
 
 
@@ -145,9 +145,11 @@ def test_grammars_can_be_loaded(suffix: str) -> None:
 
 def test_other_names() -> None:
     """Source code in a language without a grammar is code. Settings and prose are not."""
-    assert format_named(".kt") is format_named(".py")
+    assert format_by_suffix(".kt") is format_by_suffix(".py")
     assert code.grammar(".kt", "#!/usr/bin/python") is None
-    assert not any(format_named(name) is format_named(".py") for name in (".yaml", ".toml", ".txt", ".md", ""))
+    assert not any(
+        format_by_suffix(name) is format_by_suffix(".py") for name in (".yaml", ".toml", ".txt", ".md", "")
+    )
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def form(name: str = "Petrel") -> bytes:
         "/AP << /N << /Yes 8 0 R /Off 8 0 R >> >> >>",
         "<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] /Length 0 >>\nstream\n\nendstream",
     ]
-    content = "%PDF-1.7\n" + "".join(f"{n} 0 obj\n{each}\nendobj\n" for n, each in enumerate(objects, 1))
+    content = "%PDF-1.7\n" + "".join(f"{n} 0 obj\n{source}\nendobj\n" for n, source in enumerate(objects, 1))
     content += "trailer\n<< /Root 1 0 R /Size 9 >>\nstartxref\n0\n%%EOF\n"
     return content.encode()
 
@@ -246,11 +246,11 @@ def test_the_language_of_a_pdf(read: Read) -> None:
     assert head.language == "de-DE"
 
 
-def parsed(content: bytes, folder: Path, most: int) -> list[Page]:
+def parsed(content: bytes, folder: Path, max_pictures: int) -> list[Page]:
     (folder / "a.pdf").write_bytes(content)
     return [
         part
-        for part in pdf.parse(Request(str(folder / "a.pdf"), ".pdf", 100, 10_000, 1024**3, 10, most))
+        for part in pdf.parse(Request(str(folder / "a.pdf"), ".pdf", 100, 10_000, 1024**3, 10, max_pictures))
         if isinstance(part, Page)
     ]
 
@@ -260,10 +260,10 @@ def test_pages_have_pictures_up_to_a_number(make_pdf: Callable[..., bytes], tmp_
     first, second, third = parsed(make_pdf("One.", "Two.", "Three."), tmp_path, 2)
     assert third.picture == b""
     for page in (first, second):
-        assert len(page.picture) <= pdf.LARGEST
+        assert len(page.picture) <= pdf.MAX_PICTURE_BYTES
         picture = Image.open(io.BytesIO(page.picture))
         assert picture.format == "JPEG"
-        assert max(picture.size) in (pdf.LONGEST_SIDE, pdf.LONGEST_SIDE + 1)
+        assert max(picture.size) in (pdf.PICTURE_SIDE, pdf.PICTURE_SIDE + 1)
         assert picture.size[0] < picture.size[1]
         assert sum(picture.convert("L").histogram()[:100]) > 0  # there is ink on it
     assert first.picture != second.picture
@@ -277,14 +277,14 @@ def test_pages_of_any_size(size: tuple[int, int], tmp_path: Path) -> None:
     document.add_page()
     document.text(0.5, 1, "x")
     [page] = parsed(bytes(document.output()), tmp_path, 1)
-    assert max(Image.open(io.BytesIO(page.picture)).size) <= pdf.LONGEST_SIDE + 1
+    assert max(Image.open(io.BytesIO(page.picture)).size) <= pdf.PICTURE_SIDE + 1
 
 
 def test_a_picture_that_stays_too_large_is_left_out(
     make_pdf: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the picture of a page is too large, the page has no picture, but its text is read."""
-    monkeypatch.setattr(pdf, "LARGEST", 100)
+    monkeypatch.setattr(pdf, "MAX_PICTURE_BYTES", 100)
     [page] = parsed(make_pdf("One."), tmp_path, 1)
     assert page.picture == b""
     assert page.sections[0].text == "One."

@@ -55,7 +55,7 @@ def text_of(read: Read, content: bytes) -> str:
 
 
 def by_columns(*columns: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
-    return [place for each in columns for place in each]
+    return [place for lines in columns for place in lines]
 
 
 def by_rows(*columns: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:

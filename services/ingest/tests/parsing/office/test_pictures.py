@@ -6,7 +6,7 @@ import docx
 import pytest
 from ingest.parsing.content import Omission, Scan
 from ingest.parsing.office import pictures
-from ingest.parsing.scans import Scans
+from ingest.parsing.scans import ScanMode
 from PIL import Image
 
 
@@ -19,11 +19,11 @@ def test_pictures_after_a_limit(monkeypatch: pytest.MonkeyPatch, limit: str, val
         buffer = io.BytesIO()
         Image.new("RGB", size, (shade, 0, 0)).save(buffer, "PNG")
         document.add_picture(io.BytesIO(buffer.getvalue()))
-    for mode, scans in ((Scans.READ, 3 - omitted), (Scans.OFF, 0)):
+    for mode, scans in ((ScanMode.READ, 3 - omitted), (ScanMode.OFF, 0)):
         found = list(pictures.DocumentPictures(mode).of(document.part, 0))
         assert sum(isinstance(part, Scan) for part in found) == scans
         messages = [(part.kind, part.message) for part in found if isinstance(part, Omission)]
-        if mode is Scans.OFF:
+        if mode is ScanMode.OFF:
             assert not messages
         else:
             [(kind, message)] = messages
@@ -43,6 +43,6 @@ def test_symbols_and_damaged_pictures_do_not_count(monkeypatch: pytest.MonkeyPat
         relation.target_part for relation in document.part.rels.values() if relation.reltype.endswith("/image")
     ]
     unknown._blob, truncated._blob = b"not a picture", truncated.blob[:-30]
-    [scan] = pictures.DocumentPictures(Scans.READ).of(document.part, 0)
+    [scan] = pictures.DocumentPictures(ScanMode.READ).of(document.part, 0)
     assert isinstance(scan, Scan)
     assert scan.part == "word/media/image4.png"

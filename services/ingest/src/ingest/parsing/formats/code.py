@@ -16,7 +16,7 @@ from tree_sitter import Language, Node, Parser
 from ingest.parsing.content import Head, Page, Section
 from ingest.parsing.frames import Request
 from ingest.parsing.refusals import Unreadable
-from ingest.parsing.registry import format_named
+from ingest.parsing.registry import format_by_suffix
 from ingest.parsing.text.clean import clean
 from ingest.parsing.text.decode import text_of
 
@@ -106,7 +106,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 def grammar(suffix: str, text: str) -> Language | None:
     """Return the grammar for a file, by its suffix or the interpreter in its first line; None for other files."""
     language = _BY_SUFFIX.get(suffix, "")
-    if format_named(suffix) is None:
+    if format_by_suffix(suffix) is None:
         shebang = _SHEBANG.match(text)
         language = _BY_INTERPRETER[shebang[1]] if shebang else ""
     if not language:

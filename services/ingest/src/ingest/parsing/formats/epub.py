@@ -22,7 +22,7 @@ from ingest.parsing.text.outline import Outline
 
 _ENCRYPTION = "META-INF/encryption.xml"
 _TEXTS = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
-_MARKUP = 4
+_MAX_MARKUP_RATIO = 4
 """Maximum ratio of the source of the chapters to their text. The rest of the source is markup."""
 _TITLE = re.compile(r"<title>.*?</title>", re.DOTALL | re.IGNORECASE)
 
@@ -55,7 +55,7 @@ def parse(request: Request) -> Iterator[Part]:
                 continue
             source = decode(package.read(name))
             characters += len(source)
-            if characters > _MARKUP * request.max_characters:
+            if characters > _MAX_MARKUP_RATIO * request.max_characters:
                 raise TooLarge.characters(request.max_characters)
             # A heading from the chapter's <title> would replace the heading with the title of the book.
             html.fill(outline, LexborHTMLParser(_TITLE.sub("", source)))

@@ -45,16 +45,16 @@ def parse(request: Request) -> Iterator[Part]:
         TooLarge: The mail is too large for ``memory``.
     """
     path = Path(request.path)
-    most = request.memory // _MEMORY_SHARE
-    if path.stat().st_size > most:
-        raise TooLarge(f"The mail has {path.stat().st_size} bytes. The limit is {most} bytes.")
+    max_bytes = request.memory // _MEMORY_SHARE
+    if path.stat().st_size > max_bytes:
+        raise TooLarge(f"The mail has {path.stat().st_size} bytes. The limit is {max_bytes} bytes.")
     with damage_is_unreadable("The mail"), path.open("rb") as file:
         mail = email.message_from_binary_file(file, policy=email.policy.default)
     with damage_is_unreadable("The mail"):
         if _is_encrypted(mail):
             raise Unreadable("The mail is encrypted.")
         headers = _headers(mail)
-    yield Head("message/rfc822", mail=headers.facts())
+    yield Head("message/rfc822", mail=headers.metadata())
     outline = Outline()
     headers.fill(outline)
     with damage_is_unreadable("The mail"):
@@ -81,7 +81,7 @@ def _headers(mail: EmailMessage) -> Headers:
         sender=text("from"),
         senders=addresses(text("from")),
         to=addresses(text("to")),
-        copied=addresses(text("cc")),
+        cc=addresses(text("cc")),
         date=mail_date(text("date")),
         message_id=text("message-id"),
         in_reply_to=text("in-reply-to"),

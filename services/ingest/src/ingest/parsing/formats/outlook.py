@@ -16,7 +16,7 @@ from ingest.parsing.refusals import TooLarge
 from ingest.parsing.text.outline import Outline
 
 _MEMORY_SHARE = 8
-_TO, _COPIED = 1, 2  # MS-OXOMSG 2.2.3.1.2, PidTagRecipientType
+_TO, _CC = 1, 2  # MS-OXOMSG 2.2.3.1.2, PidTagRecipientType
 _RECIPIENT_TYPE = 0x0C15
 _RTF = 0x1009
 """PidTagRtfCompressed."""
@@ -35,13 +35,13 @@ def parse(request: Request) -> Iterator[Part]:
         TooLarge: The mail is too large for ``memory``.
     """
     path = Path(request.path)
-    most = request.memory // _MEMORY_SHARE
-    if path.stat().st_size > most:
-        raise TooLarge(f"The mail has {path.stat().st_size} bytes. The limit is {most} bytes.")
+    max_bytes = request.memory // _MEMORY_SHARE
+    if path.stat().st_size > max_bytes:
+        raise TooLarge(f"The mail has {path.stat().st_size} bytes. The limit is {max_bytes} bytes.")
     with damage_is_unreadable("The mail"):
         mail = oxmsg.Message.load(str(path))
         headers = _headers(mail)
-    yield Head("application/vnd.ms-outlook", mail=headers.facts())
+    yield Head("application/vnd.ms-outlook", mail=headers.metadata())
     outline = Outline()
     headers.fill(outline)
     with damage_is_unreadable("The mail"):
@@ -59,7 +59,7 @@ def parse(request: Request) -> Iterator[Part]:
 
 def _headers(mail: oxmsg.Message) -> Headers:
     by_name = {name.lower(): value for name, value in mail.message_headers.items()}
-    recipients: dict[int, list[Address]] = {_TO: [], _COPIED: []}
+    recipients: dict[int, list[Address]] = {_TO: [], _CC: []}
     for recipient in mail.recipients:
         kind = recipient.properties.int_prop_value(_RECIPIENT_TYPE)
         recipients.get(kind or _TO, []).append(Address(recipient.name, recipient.email_address.lower()))
@@ -69,7 +69,7 @@ def _headers(mail: oxmsg.Message) -> Headers:
         sender=sender,
         senders=addresses(sender),
         to=recipients[_TO],
-        copied=recipients[_COPIED],
+        cc=recipients[_CC],
         date=mail_date(by_name.get("date", "")) or mail.sent_date,
         message_id=by_name.get("message-id", ""),
         in_reply_to=by_name.get("in-reply-to", ""),

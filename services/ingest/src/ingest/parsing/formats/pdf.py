@@ -18,8 +18,8 @@ from ingest.parsing.content import Head, Omission, Page, Part, Scan
 from ingest.parsing.frames import Request
 from ingest.parsing.page_images import PageImages
 from ingest.parsing.refusals import TooLarge, Unreadable
-from ingest.parsing.scans import LONGEST_SIDE as SCANNED_SIDE
-from ingest.parsing.scans import Scans, encoded
+from ingest.parsing.scans import MAX_SIDE as SCANNED_SIDE
+from ingest.parsing.scans import ScanMode, encoded
 from ingest.parsing.text.clean import flat
 from ingest.parsing.text.layout import Style
 from ingest.parsing.text.lines import HYPHEN, Line
@@ -27,7 +27,7 @@ from ingest.parsing.text.outline import Outline
 
 _TAIL = 4096
 """Bytes at the end of the file in which the end marker is searched."""
-_SAMPLE = 16
+_SAMPLE_PAGES = 16
 """Maximum number of pages that determine the style of the document."""
 _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
 # pdfium ends a line with a line break, or with ``HYPHEN`` or ``\x02`` in place of a hyphen.
@@ -40,10 +40,10 @@ _COLUMN_GAP = 1.2
 _WIDE_GAP = 0.5
 """Minimum gap between narrow columns, as a multiple of the font size. Gaps in justified lines can be as wide."""
 
-LONGEST_SIDE = 1536
+PICTURE_SIDE = 1536
 """Longest side of a picture in pixels. Small print is readable, and many models scale pictures to about this size.
 """
-LARGEST = 768 * 1024
+MAX_PICTURE_BYTES = 768 * 1024
 """Maximum bytes of a picture. A picture is one message of the broker, whose limit is 1 MiB."""
 _QUALITIES = (80, 60, 40)
 
@@ -61,7 +61,7 @@ def parse(request: Request) -> Iterator[Part]:
         TooLarge: The PDF has more pages than ``max_pages``.
     """
     path, max_pages, max_pictures = Path(request.path), request.max_pages, request.max_pictures
-    scans = Scans(request.scans)
+    scans = ScanMode(request.scans)
     _check_end(path)
     with contextlib.closing(_open(path)) as document:
         document.init_forms()  # required before a page is loaded; does nothing without forms
@@ -69,7 +69,7 @@ def parse(request: Request) -> Iterator[Part]:
         if count > max_pages:
             raise TooLarge(f"The document has {count} pages. The limit is {max_pages} pages.")
         yield Head("application/pdf", count, _language(document))
-        sample = {number: lines_of(document, number) for number in _spread(count, _SAMPLE)}
+        sample = {number: lines_of(document, number) for number in _spread(count, _SAMPLE_PAGES)}
         style = Style.of(sample)
         outline, images = Outline(), PageImages(document, scans)
         empty, scanned = True, False
@@ -87,7 +87,7 @@ def parse(request: Request) -> Iterator[Part]:
             elif _has_image(document, number):
                 scanned = True
                 yield _scan(document, number, scans)
-        if empty and not (scanned and scans is Scans.READ):
+        if empty and not (scanned and scans is ScanMode.READ):
             raise Unreadable(
                 f"The document has no text: its pages are scanned images.{scans.advice}"
                 if scanned
@@ -95,10 +95,10 @@ def parse(request: Request) -> Iterator[Part]:
             )
 
 
-def _scan(document: pdfium.PdfDocument, number: int, scans: Scans) -> Scan | Omission:
+def _scan(document: pdfium.PdfDocument, number: int, scans: ScanMode) -> Scan | Omission:
     """Return the scan of a page that is an image; an omission without OCR or if it cannot be drawn."""
     image = b""
-    if scans is Scans.READ:
+    if scans is ScanMode.READ:
         with contextlib.suppress(pdfium.PdfiumError, ArithmeticError, ValueError, OSError, Unreadable):
             image = encoded(_drawn(document, number, SCANNED_SIDE))
     if image:
@@ -167,11 +167,11 @@ def _cells(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Iterator[Li
     if not piece.strip():
         return
     line = _line(text_page, piece, start)
-    for begin, end in _separated(text_page, piece, start, _COLUMN_GAP * line.size):
+    for begin, end in _split_at_gaps(text_page, piece, start, _COLUMN_GAP * line.size):
         text = _text(piece[begin:end])
         if not text:
             continue
-        spans = list(_separated(text_page, piece[begin:end], start + begin, _WIDE_GAP * line.size))
+        spans = list(_split_at_gaps(text_page, piece[begin:end], start + begin, _WIDE_GAP * line.size))
         parts = [
             replace(_line(text_page, piece[begin + first : begin + last], start + begin + first), text=part)
             for first, last in (spans if len(spans) > 1 else ())
@@ -202,14 +202,16 @@ def _is_bold(text_page: pdfium.PdfTextPage, index: int) -> bool:
     return length > 0 and any(word in name.value.lower() for word in _BOLD)
 
 
-def _separated(text_page: pdfium.PdfTextPage, piece: str, start: int, least: float) -> Iterator[tuple[int, int]]:
-    """Yield the spans of a line that are separated by gaps wider than ``least``."""
+def _split_at_gaps(
+    text_page: pdfium.PdfTextPage, piece: str, start: int, min_gap: float
+) -> Iterator[tuple[int, int]]:
+    """Yield the spans of a line that are separated by gaps wider than ``min_gap``."""
     begin = 0
     for gap in re.finditer(r"\s+", piece.rstrip()):
         before, after = start + gap.start() - 1, start + gap.end()
         if not gap.start() or _MARKER.fullmatch(piece[begin : gap.start()]):
             continue
-        if _box(text_page, after)[0] - _box(text_page, before)[1] > least:
+        if _box(text_page, after)[0] - _box(text_page, before)[1] > min_gap:
             if piece[begin : gap.start()].strip():
                 yield begin, gap.start()
             begin = gap.end()
@@ -237,24 +239,24 @@ def _has_image(document: pdfium.PdfDocument, number: int) -> bool:
         page.close()
 
 
-def _spread(count: int, most: int) -> range:
-    """Return the numbers of at most ``most`` pages, evenly spaced."""
-    return range(0, count, max(1, math.ceil(count / most)))
+def _spread(count: int, max_pages: int) -> range:
+    """Return the numbers of at most ``max_pages`` pages, evenly spaced."""
+    return range(0, count, max(1, math.ceil(count / max_pages)))
 
 
 def page_picture(document: pdfium.PdfDocument, number: int) -> bytes:
     """Return a page, counted from 0, as JPEG; empty if the page cannot be drawn or the picture is too large.
 
-    The picture has `LONGEST_SIDE` pixels on its longer side, for every page size.
+    The picture has `PICTURE_SIDE` pixels on its longer side, for every page size.
     """
     try:
-        image = _drawn(document, number, LONGEST_SIDE)
+        image = _drawn(document, number, PICTURE_SIDE)
     except (pdfium.PdfiumError, ArithmeticError, ValueError, OSError):
         return b""  # the page is still read as text
     for quality in _QUALITIES:
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=quality)
-        if buffer.tell() <= LARGEST:
+        if buffer.tell() <= MAX_PICTURE_BYTES:
             return buffer.getvalue()
     return b""
 

@@ -7,7 +7,7 @@ from ingest.parsing.content import Head, Part, Scan
 from ingest.parsing.frames import Request
 from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import TooLarge, Unsupported
-from ingest.parsing.scans import Scans, encoded, opened
+from ingest.parsing.scans import ScanMode, encoded, opened
 
 _TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "TIFF": "image/tiff", "WEBP": "image/webp"}
 
@@ -27,8 +27,8 @@ def parse(request: Request) -> Iterator[Part]:
         Unreadable: The file is damaged.
         TooLarge: The file has too many pictures or too many pixels.
     """
-    scans = Scans(request.scans)
-    if scans is not Scans.READ:
+    scans = ScanMode(request.scans)
+    if scans is not ScanMode.READ:
         raise Unsupported(f"The file is a picture, whose text is not read.{scans.advice}")
     with opened(Path(request.path)) as picture:
         with damage_is_unreadable("The file"):

@@ -10,7 +10,7 @@ from ingest.parsing.text.layout import paragraphs
 from ingest.parsing.text.lines import Line
 from ingest.parsing.text.outline import Outline
 
-_WIDEST_WRAP = 100
+_MAX_WRAPPED_CHARACTERS = 100
 """Maximum number of characters in a hard-wrapped line."""
 _PROSE_SUFFIXES = ("", ".txt", ".text")
 
@@ -34,7 +34,7 @@ def parts(text: str, suffix: str) -> tuple[Head, Page]:
 def fill(outline: Outline, text: str, *, is_prose: bool) -> None:
     """Add a text to an outline. The lines of prose are joined if none is longer than a hard-wrapped line."""
     lines = clean(text).expandtabs(4).split("\n")
-    if is_prose and all(len(line) <= _WIDEST_WRAP for line in lines):
+    if is_prose and all(len(line) <= _MAX_WRAPPED_CHARACTERS for line in lines):
         boxes = [
             Line(line.strip(), len(line) - len(line.lstrip()), len(line.rstrip()), -number, 1)
             for number, line in enumerate(lines)

@@ -10,7 +10,7 @@ from ingest.parsing.content import Head, Page
 from ingest.parsing.formats import plain
 from ingest.parsing.frames import Request
 from ingest.parsing.refusals import Unreadable
-from ingest.parsing.registry import format_named
+from ingest.parsing.registry import format_by_suffix
 from ingest.parsing.text.clean import collapse, flat
 from ingest.parsing.text.decode import text_of
 from ingest.parsing.text.outline import Outline
@@ -37,7 +37,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     try:
         value = _loaded(text_of(request))
     except Unreadable:
-        if format_named(request.suffix.lower()) is not None:
+        if format_by_suffix(request.suffix.lower()) is not None:
             raise
         yield from plain.parse(request)
         return

@@ -16,7 +16,7 @@ from ingest.parsing.office import charts, ooxml
 from ingest.parsing.office.boxes import Box, reading_order
 from ingest.parsing.office.pictures import DocumentPictures
 from ingest.parsing.refusals import TooLarge, Unreadable
-from ingest.parsing.scans import Scans
+from ingest.parsing.scans import ScanMode
 from ingest.parsing.text.clean import collapse, flat
 from ingest.parsing.text.outline import Outline
 from ingest.parsing.text.tables import rows
@@ -51,7 +51,7 @@ def parse(request: Request) -> Iterator[Part]:
     if len(slides) > request.max_pages:
         raise TooLarge(f"The presentation has {len(slides)} slides. The limit is {request.max_pages} slides.")
     yield Head(_MEDIA_TYPE, len(slides), _language(slides))
-    empty, pictures = True, DocumentPictures(Scans(request.scans))
+    empty, pictures = True, DocumentPictures(ScanMode(request.scans))
     for number, slide in enumerate(slides, 1):
         outline, images = Outline(), list[Scan | Omission]()
         if slide.element.get("show", "1") not in ("0", "false"):

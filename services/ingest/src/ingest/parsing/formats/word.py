@@ -22,7 +22,7 @@ from ingest.parsing.office import charts, ooxml
 from ingest.parsing.office.numbering import Numbers, W, value_of
 from ingest.parsing.office.pictures import DocumentPictures
 from ingest.parsing.refusals import Unreadable
-from ingest.parsing.scans import Scans
+from ingest.parsing.scans import ScanMode
 from ingest.parsing.text.clean import collapse, flat
 from ingest.parsing.text.outline import Outline
 from ingest.parsing.text.tables import rows
@@ -68,7 +68,7 @@ def parse(request: Request) -> Iterator[Part]:
         document = docx.Document(str(path))
         language = str(next(iter(document.styles.element.xpath("w:docDefaults//w:lang/@w:val")), ""))
         sections = _Body(document).sections()
-        images = list(DocumentPictures(Scans(request.scans)).of(document.part, 0))
+        images = list(DocumentPictures(ScanMode(request.scans)).of(document.part, 0))
     if not sections and not any(isinstance(image, Scan) for image in images):
         raise Unreadable("The document has no text.")
     yield Head(_MEDIA_TYPE, language=language if language.replace("-", "").isalnum() else "")
@@ -94,7 +94,7 @@ class _Style:
 
 
 @dataclass(slots=True)
-class _Found:
+class _ParagraphParts:
     """The content of a paragraph besides its text.
 
     Attributes:
@@ -143,7 +143,7 @@ class _Body:
         style = self._style_of(paragraph)
         if style.is_contents:
             return
-        found = _Found([], [], [])
+        found = _ParagraphParts([], [], [])
         text = self._text(paragraph, found)
         marker = self._numbers.marker(style.list_id, style.depth) if style.list_id and text.strip() else ""
         if style.level is not None:
@@ -155,7 +155,7 @@ class _Body:
         for number, kind, name in found.notes:
             note = self._note(kind, name)
             if note is not None:
-                self._outline.block(f"[{number}] {flat(self._text(note, _Found([], [], [])))}")
+                self._outline.block(f"[{number}] {flat(self._text(note, _ParagraphParts([], [], [])))}")
         for box in found.boxes:
             self._blocks(box)
         for reference in found.charts:
@@ -169,7 +169,7 @@ class _Body:
         style = self._styles.get(name) or self._styles.get("") or _Style()
         return style if properties is None else _merged(properties, style)
 
-    def _text(self, element: etree._Element, found: _Found) -> str:
+    def _text(self, element: etree._Element, found: _ParagraphParts) -> str:
         """Return the visible text of an element, and add its other content to ``found``."""
         parts: list[str] = []
         for child in element:
@@ -220,7 +220,7 @@ class _Body:
             count = 0
         count = min(count, len(grid) - 1)
         header = [
-            " ".join(dict.fromkeys(filter(None, column))) for column in zip(*_even(grid[:count]), strict=True)
+            " ".join(dict.fromkeys(filter(None, column))) for column in zip(*_padded(grid[:count]), strict=True)
         ]
         for number, line in enumerate(rows(header, [cells for cells in grid[count:] if any(cells)])):
             self._outline.block(line, tight=number > 0, whole=True)
@@ -233,11 +233,11 @@ class _Body:
             if _table_of(cell) is not _table_of(line):
                 continue
             merge = cell.find(f"{W}tcPr/{W}vMerge")
-            at = len(cells)
-            if merge is not None and merge.get(f"{W}val") != "restart" and at < len(above):
-                cells.append(above[at])
+            column = len(cells)
+            if merge is not None and merge.get(f"{W}val") != "restart" and column < len(above):
+                cells.append(above[column])
             else:
-                cells.append(flat(self._text(cell, _Found([], [], []))))
+                cells.append(flat(self._text(cell, _ParagraphParts([], [], []))))
             properties = cell.find(f"{W}tcPr")
             span = value_of(properties, "gridSpan") if properties is not None else ""
             cells += [""] * (min(int(span), 1000) - 1 if span else 0)
@@ -249,10 +249,10 @@ def _styles(document: Document) -> dict[str, _Style]:
     elements = {style.style_id: style.element for style in document.styles if style.style_id}
     styles: dict[str, _Style] = {}
     for name in elements:
-        chain, at = [], name
-        while at in elements and elements[at] not in chain:
-            chain.append(elements[at])
-            at = value_of(elements[at], "basedOn")
+        chain, style_id = [], name
+        while style_id in elements and elements[style_id] not in chain:
+            chain.append(elements[style_id])
+            style_id = value_of(elements[style_id], "basedOn")
         style = _Style()
         for element in reversed(chain):
             named = _NAMED_HEADING.fullmatch(value_of(element, "name"))
@@ -292,6 +292,7 @@ def _table_of(element: etree._Element) -> etree._Element | None:
     return next(element.iterancestors(f"{W}tbl"), None)
 
 
-def _even(rows: list[list[str]]) -> list[list[str]]:
-    width = max(map(len, rows), default=0)
-    return [[*cells, *[""] * (width - len(cells))] for cells in rows]
+def _padded(grid: list[list[str]]) -> list[list[str]]:
+    """Return the rows of a grid, all with the same number of cells."""
+    width = max(map(len, grid), default=0)
+    return [[*cells, *[""] * (width - len(cells))] for cells in grid]

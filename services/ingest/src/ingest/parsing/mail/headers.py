@@ -39,12 +39,12 @@ class Headers:
     sender: str
     senders: Sequence[Address]
     to: Sequence[Address]
-    copied: Sequence[Address]
+    cc: Sequence[Address]
     date: datetime.datetime | None
     message_id: str = ""
     in_reply_to: str = ""
 
-    def facts(self) -> dict[str, str | list[str]]:
+    def metadata(self) -> dict[str, str | list[str]]:
         """Return the headers as metadata; addresses are in lower case, without names.
 
         The result is never empty, because an empty `Head.mail` means that the document is not a mail.
@@ -53,7 +53,7 @@ class Headers:
             "subject": flat(self.subject)[:_MAX_CHARACTERS],
             "from": _listed(self.senders),
             "to": _listed(self.to),
-            "cc": _listed(self.copied),
+            "cc": _listed(self.cc),
             "date": self.date.isoformat() if self.date else "",
             "message_id": self.message_id.strip()[:_MAX_CHARACTERS],
             "in_reply_to": self.in_reply_to.strip()[:_MAX_CHARACTERS],
@@ -66,7 +66,7 @@ class Headers:
         lines = {
             "From": ", ".join(map(str, self.senders)) or flat(self.sender),
             "To": ", ".join(map(str, self.to[:_MAX_ADDRESSES])),
-            "Cc": ", ".join(map(str, self.copied[:_MAX_ADDRESSES])),
+            "Cc": ", ".join(map(str, self.cc[:_MAX_ADDRESSES])),
             "Date": self.date.strftime("%Y-%m-%d %H:%M %z").strip() if self.date else "",
         }
         outline.block("\n".join(f"{name}: {value}" for name, value in lines.items() if value), whole=True)

@@ -59,16 +59,16 @@ class Numbers:
         if level.form == "bullet":
             return "-"
         counters = self._counters.setdefault(abstract, {})
-        for at, start in self._restarts.pop(list_id, {}).items():
-            counters[at] = start - 1
+        for restarted, start in self._restarts.pop(list_id, {}).items():
+            counters[restarted] = start - 1
         counters[depth] = counters.get(depth, level.start - 1) + 1
-        for deeper in [at for at in counters if at > depth]:
+        for deeper in [counted for counted in counters if counted > depth]:
             del counters[deeper]
 
         def number(match: re.Match[str]) -> str:
-            at = int(match[1]) - 1
-            of = levels.get(at, level)
-            return _formatted(counters.get(at, of.start), of.form)
+            outer_depth = int(match[1]) - 1
+            outer = levels.get(outer_depth, level)
+            return _formatted(counters.get(outer_depth, outer.start), outer.form)
 
         return _PLACEHOLDER.sub(number, level.text)
 

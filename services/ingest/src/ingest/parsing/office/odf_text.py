@@ -31,7 +31,7 @@ _SKIPPED = frozenset(
     )
 )
 """Elements within a paragraph that are not part of its text."""
-_WIDEST = 1000
+_MAX_COLUMNS = 1000
 """Maximum number of columns. Further columns are left out, because formatted cells often fill a whole row."""
 _PARAGRAPHS = (TEXT + "p", TEXT + "h")
 
@@ -147,8 +147,8 @@ def omissions(body: etree._Element, number: int) -> Iterator[Omission]:
         end = 0
         for cell, repetitions in _columns(row):
             end += repetitions
-            if end > _WIDEST and _text_of(cell):
-                message = f"Further columns of a table were not read. The limit is {_WIDEST} columns."
+            if end > _MAX_COLUMNS and _text_of(cell):
+                message = f"Further columns of a table were not read. The limit is {_MAX_COLUMNS} columns."
                 yield Omission("TooLarge", message, number)
                 return
 
@@ -166,7 +166,7 @@ def _text_of(cell: etree._Element) -> str:
 def _cells(row: etree._Element) -> list[str]:
     cells: list[str] = []
     for cell, repetitions in _columns(row):
-        cells += [_text_of(cell)] * min(repetitions, _WIDEST - len(cells))
+        cells += [_text_of(cell)] * min(repetitions, _MAX_COLUMNS - len(cells))
     while cells and not cells[-1]:
         cells.pop()
     return cells
@@ -178,7 +178,7 @@ def fill_slide(outline: Outline, slide: etree._Element) -> None:
     titles = [element for element in frames if element.get(PRESENTATION + "class") == "title"]
     for title in titles:
         outline.heading(1, flat(" ".join(own_text(element) for element in title.iter(*_PARAGRAPHS))))
-    for frame in sorted((element for element in frames if element not in titles), key=_place):
+    for frame in sorted((element for element in frames if element not in titles), key=_position):
         if frame.get(PRESENTATION + "class") in ("header", "footer", "date-time", "page-number"):
             continue
         fill(outline, frame)
@@ -189,7 +189,7 @@ def fill_slide(outline: Outline, slide: etree._Element) -> None:
     outline.block(f"Notes: {notes}" if notes else "")
 
 
-def _place(frame: etree._Element) -> tuple[float, float]:
+def _position(frame: etree._Element) -> tuple[float, float]:
     """Return the distance from the top and from the left, in centimetres."""
     svg = _NAMESPACE % "svg-compatible"
     return _length(frame.get(svg + "y", "")), _length(frame.get(svg + "x", ""))

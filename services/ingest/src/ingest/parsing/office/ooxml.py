@@ -66,7 +66,7 @@ def damage_is_unreadable(subject: str) -> Iterator[None]:
         raise Unreadable(f"{subject} is damaged or truncated: it cannot be read.") from error
 
 
-def _check_size(subject: str, size: int, most: int) -> None:
+def _check_size(subject: str, size: int, limit: int) -> None:
     # The declared size of a part is reliable, because zipfile does not read more bytes.
-    if size > most:
-        raise TooLarge(f"{subject} unpacks to {size} bytes. The limit is {most} bytes.")
+    if size > limit:
+        raise TooLarge(f"{subject} unpacks to {size} bytes. The limit is {limit} bytes.")

@@ -11,7 +11,7 @@ from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import TooLarge, Unreadable
 
 _ENCRYPTED = 1
-_TREE = 16
+_XML_MEMORY_RATIO = 16
 """Upper bound of the ratio between the memory of parsed XML and its bytes."""
 
 
@@ -25,7 +25,7 @@ class Package:
 
     def __init__(self, archive: zipfile.ZipFile, memory: int) -> None:
         self._archive = archive
-        self._remaining = memory // _TREE
+        self._remaining = memory // _XML_MEMORY_RATIO
 
     def has(self, name: str) -> bool:
         """Return whether the package has a part."""

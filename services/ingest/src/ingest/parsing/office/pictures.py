@@ -8,7 +8,7 @@ from docx.opc.constants import RELATIONSHIP_TYPE
 
 from ingest.parsing.content import Omission, Scan
 from ingest.parsing.refusals import Refusal
-from ingest.parsing.scans import Scans, encoded, is_small, opened
+from ingest.parsing.scans import ScanMode, encoded, is_small, opened
 
 _MAX_BYTES = 64 * 1024**2
 """Maximum bytes of a picture that is read."""
@@ -23,7 +23,7 @@ class DocumentPictures:
         mode: How to handle the pictures.
     """
 
-    def __init__(self, mode: Scans) -> None:
+    def __init__(self, mode: ScanMode) -> None:
         self._mode = mode
         self._seen: set[str] = set()
         self._count = 0
@@ -35,7 +35,7 @@ class DocumentPictures:
             part: A document or a slide.
             number: The number of the page of the part, or 0.
         """
-        if self._mode is Scans.OFF:
+        if self._mode is ScanMode.OFF:
             return
         unread = left_out = 0
         for name, content in self._new(part):
@@ -43,7 +43,7 @@ class DocumentPictures:
                 with opened(io.BytesIO(content)) as picture:
                     if is_small(picture):
                         continue
-                    if self._mode is Scans.MISSING:
+                    if self._mode is ScanMode.MISSING:
                         unread += 1
                     elif self._count >= _MAX_COUNT or len(content) > _MAX_BYTES:
                         left_out += 1

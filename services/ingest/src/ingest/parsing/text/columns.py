@@ -19,7 +19,7 @@ _GUTTER = 0.8
 """Minimum width of the gap between two columns, as a multiple of the font size."""
 _RUNNING_LETTERS = 18
 """Minimum letters of a typical line of running text. Cells of tables have fewer letters."""
-_CELL = 40
+_MAX_CELL_LETTERS = 40
 """Maximum number of letters of a typical cell of a table."""
 _FILLED = 0.6
 """Minimum fraction of the column's width that a typical line of running text fills."""
@@ -157,4 +157,4 @@ def _is_misdrawn(lines: Sequence[Line]) -> bool:
 def _is_grid(lines: Sequence[Line]) -> bool:
     """Return whether lines are short, and at least half of them have a neighbour in their row."""
     beside = sum(len(row) for row in rows(lines) if len(row) > 1)
-    return 2 * beside >= len(lines) and statistics.median(len(line.text) for line in lines) < _CELL
+    return 2 * beside >= len(lines) and statistics.median(len(line.text) for line in lines) < _MAX_CELL_LETTERS

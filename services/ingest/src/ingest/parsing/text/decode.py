@@ -35,7 +35,7 @@ _CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\r\f\x1b")
 _MAX_CONTROL_SHARE = 0.02
 _MAX_REPLACED_SHARE = 0.02
 _PEEK = 64 * 1024
-_BYTES_A_CHARACTER = 4
+_MAX_BYTES_PER_CHARACTER = 4
 
 
 def data_of(request: Request) -> bytes:
@@ -45,7 +45,7 @@ def data_of(request: Request) -> bytes:
         TooLarge: The file has more bytes than the maximum number of characters can have.
     """
     path = Path(request.path)
-    if path.stat().st_size > _BYTES_A_CHARACTER * request.max_characters:
+    if path.stat().st_size > _MAX_BYTES_PER_CHARACTER * request.max_characters:
         raise TooLarge.characters(request.max_characters)
     return path.read_bytes()
 

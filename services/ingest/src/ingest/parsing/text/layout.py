@@ -22,7 +22,7 @@ _HEADING = 1.05
 _MAX_HEADING_CHARACTERS = 200
 _LEADING = 1.3
 """Maximum ratio of the distance between two lines of a paragraph to the usual distance."""
-_INDENT = 3.0
+_SAME_EDGE = 3.0
 """Lines whose left edges differ by at most this, as a multiple of the font size, have the same right margin."""
 _EDGE_LINES = 2
 """Number of rows at the top, and at the bottom, of a page that may be headers or footers."""
@@ -72,10 +72,12 @@ class Style:
         """Add a page to an outline, without its headers and footers."""
         running = {id(line) for line in _edges(lines) if self._is_running(line, number)}
         # A page that has only headers and footers, for example a form, keeps its text.
-        kept = [line for line in lines if id(line) not in running] or lines
+        body_lines = [line for line in lines if id(line) not in running] or lines
         if len(self.words) < _MAX_WORDS:
             self.words.update(_words(lines))
-        for is_heading, group in itertools.groupby(with_tables(in_reading_order(kept)), self._is_heading_block):
+        for is_heading, group in itertools.groupby(
+            with_tables(in_reading_order(body_lines)), self._is_heading_block
+        ):
             blocks = list(group)
             body = [block for block in blocks if isinstance(block, Line)]
             if is_heading:
@@ -130,7 +132,7 @@ def paragraphs(
 
     @functools.cache  # most lines of a page have the same left edge
     def edge(left: float, size: float) -> float:
-        return max(other.right for other in page if abs(other.left - left) <= _INDENT * size)
+        return max(other.right for other in page if abs(other.left - left) <= _SAME_EDGE * size)
 
     done: list[str] = []
     for index, line in enumerate(lines):
@@ -141,7 +143,7 @@ def paragraphs(
             done.append(line.text)
         elif abs(before.baseline - line.baseline) < SAME_ROW * line.size:
             done[-1] += COLUMN + line.text
-        elif _wrapped(before, line, edge):
+        elif _is_wrapped(before, line, edge):
             done[-1] = _join(done[-1], line.text, words)
         else:
             done[-1] += "\n" + line.text
@@ -179,8 +181,10 @@ def _pitch(lines: Sequence[Line]) -> float:
 
 def _follows(before: Line, line: Line, pitch: float) -> bool:
     distance = before.baseline - line.baseline
-    row = abs(distance) < SAME_ROW * line.size
-    return _same_size(before, line) and (row or (line.left < before.right and 0 < distance <= _LEADING * pitch))
+    is_same_row = abs(distance) < SAME_ROW * line.size
+    return _same_size(before, line) and (
+        is_same_row or (line.left < before.right and 0 < distance <= _LEADING * pitch)
+    )
 
 
 def _continues_in_next_column(before: Line, line: Line) -> bool:
@@ -190,7 +194,7 @@ def _continues_in_next_column(before: Line, line: Line) -> bool:
     return before.text.endswith(HYPHEN) or (before.text[-1] not in _ENDS and line.text[0].islower())
 
 
-def _wrapped(before: Line, line: Line, edge: Callable[[float, float], float]) -> bool:
+def _is_wrapped(before: Line, line: Line, edge: Callable[[float, float], float]) -> bool:
     if before.text.endswith(HYPHEN):
         return True
     if _ITEM.match(line.text) or COLUMN in before.text or COLUMN in line.text:

@@ -107,7 +107,7 @@ def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]
     cells: list[list[str]] = []
     above: list[str] | None = None  # lines of the table's next row, above its first cell
     for number, row in enumerate(texts):
-        if row[0] or (len(run[number]) > 1 and _distance(run, number - 1) > _MAX_LINE_GAP_RATIO * _pitch(run)):
+        if row[0] or (len(run[number]) > 1 and _distance(run, number - 1) > _MAX_LINE_GAP_RATIO * _row_pitch(run)):
             cells.append(row if above is None else _joined(above, row))
             above = None
         elif not cells or (
@@ -206,7 +206,7 @@ def _texts(columns: Sequence[tuple[float, float]], row: Sequence[Line]) -> list[
     return texts
 
 
-def _pitch(run: Sequence[Sequence[Line]]) -> float:
+def _row_pitch(run: Sequence[Sequence[Line]]) -> float:
     """Return the median distance between rows that have a cell in the first column."""
     left = min(row[0].left for row in run)
     first_cells = [row[0] for row in run if row[0].left < left + row[0].size]
