@@ -154,7 +154,7 @@ def routes() -> list[Route]:
         for stream in (False, True)
         for path, index in (("chat", ()), ("chat", (("index_name", "docs"),)), ("text", ()))
     ]
-    for path in Stages().fixed():
+    for path in Stages().single_stage_paths():
         if path.endswith("/stream"):
             found.append(Route(path, stream=True))
         elif path.startswith(("/2024-01/", "/2024-01-28/")):
@@ -360,7 +360,7 @@ COMPACTION = Route("/v1/responses/compact", stream=False, more=(("model", "m"),)
 
 async def test_every_chat_route_is_in_the_matrix() -> None:
     """These tests cover every registered dialect."""
-    shared = set(Stages().bare())  # paths that several versions share
+    shared = set(Stages().bare_paths())  # paths that several versions share
     registered = {chat.path.replace("{model:path}", "m") for dialect in registrations() for chat in dialect.chats}
     assert registered - shared == {route.path for route in all_routes()}
 

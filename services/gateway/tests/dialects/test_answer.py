@@ -21,9 +21,9 @@ from servicekit.errors import Unavailable
 def test_an_answer_is_collected() -> None:
     """The answer has each choice with its text, members and finish reason, and the model server's other members."""
     answer = Answer()
-    answer.take([Start(b'{"id":"x","model":"m"}'), Delta(1, "b"), Delta(0, "a", b'{"reasoning":"r"}')])
-    answer.take([Start(b'{"system_fingerprint":"f"}'), Delta(1, "c", b"", b'{"logprobs":{"content":[1]}}')])
-    answer.take([Finish(1, "length", b'{"stop_reason":7}'), Usage(1, 2), Done(())])
+    answer.add_events([Start(b'{"id":"x","model":"m"}'), Delta(1, "b"), Delta(0, "a", b'{"reasoning":"r"}')])
+    answer.add_events([Start(b'{"system_fingerprint":"f"}'), Delta(1, "c", b"", b'{"logprobs":{"content":[1]}}')])
+    answer.add_events([Finish(1, "length", b'{"stop_reason":7}'), Usage(1, 2), Done(())])
     assert answer.start == {"id": "x", "model": "m", "system_fingerprint": "f"}
     assert (answer.choices[0].text, answer.choices[1].text) == ("a", "bc")
     assert answer.choices[0].delta == {"reasoning": "r"}
@@ -37,13 +37,13 @@ def test_invalid_members_are_a_failure_of_the_model_server(raw: bytes) -> None:
     """Members that are not a valid JSON object raise `Unavailable`."""
     for event in (Delta(0, "", raw), Delta(0, "a", b"", raw), Finish(0, "stop", raw), Start(raw)):
         with pytest.raises(Unavailable, match="not a valid JSON object"):
-            Answer().take([event])
+            Answer().add_events([event])
 
 
 def test_an_unrequested_stream_is_a_failure() -> None:
     """The gateway cannot build an answer in one piece from the model server's chunks."""
     with pytest.raises(Unavailable):
-        Answer().take([Chunk(b"{}")])
+        Answer().add_events([Chunk(b"{}")])
 
 
 def finding(start: int | None, detector: str = "d", extra: bytes = b"") -> Finding:
@@ -121,8 +121,12 @@ def test_warnings_report_findings_and_failures() -> None:
 def test_a_choice_joins_its_parts() -> None:
     """Tool calls and reasoning are joined from their pieces."""
     answer = Answer()
-    answer.take([Delta(0, "", b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}]}')])
-    answer.take([Delta(0, "", b'{"tool_calls":[{"index":0,"function":{"arguments":"}"}}],"reasoning":"Hm."}')])
+    answer.add_events(
+        [Delta(0, "", b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}]}')]
+    )
+    answer.add_events(
+        [Delta(0, "", b'{"tool_calls":[{"index":0,"function":{"arguments":"}"}}],"reasoning":"Hm."}')]
+    )
     thought, call = answer.choices[0].parts
     assert thought == Reasoning("Hm.")
     assert isinstance(call, ToolCall)

@@ -8,7 +8,7 @@ from gateway.dialects.rag_chat.registration import Stages
 from gateway.main import build_app
 from gateway.settings import Settings
 
-STAGES = (*Stages().fixed(), *Stages().bare())
+STAGES = (*Stages().single_stage_paths(), *Stages().bare_paths())
 OPENAI = "/v1/chat/completions"
 
 

@@ -21,7 +21,7 @@ STOPPED_WITHIN = 0.1
 NOISE = 0.4
 """Additional seconds for machines that are busy with other tests."""
 
-FIXED = Stages().fixed()
+FIXED = Stages().single_stage_paths()
 CHATS = [
     *((path, {}) for path in FIXED),
     *((path, {"stream": True}) for path, stage in FIXED.items() if stage.name.startswith("2024-01")),

@@ -23,7 +23,7 @@ from servicekit.principal import Principal
 pytestmark = pytest.mark.slow
 
 EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
-PATHS = ["/v1/chat/completions", *Stages().fixed(), *Stages().bare()]
+PATHS = ["/v1/chat/completions", *Stages().single_stage_paths(), *Stages().bare_paths()]
 STATUSES = {200, 400, 404, 413, 415}
 ORCHESTRATOR = [
     "/api/v2/chat/completions-detection",

@@ -125,7 +125,7 @@ async def test_running_requests_are_counted(http: httpx.AsyncClient, fakes: Any)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", *Stages().fixed(), *Stages().bare()])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", *Stages().single_stage_paths(), *Stages().bare_paths()])
 async def test_every_protocol_is_counted_by_front_end(
     fakes: Any, settings: Settings, tmp_path: Path, path: str, stream: bool
 ) -> None:

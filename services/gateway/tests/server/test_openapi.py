@@ -7,8 +7,8 @@ CHATS = (
     "/openai/deployments/{model}/chat/completions",
     "/v1/completions",
     "/v1/responses",
-    *Stages().fixed(),
-    *Stages().bare(),
+    *Stages().single_stage_paths(),
+    *Stages().bare_paths(),
 )
 
 FRONT_ENDS = (

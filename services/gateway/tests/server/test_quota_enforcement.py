@@ -19,7 +19,7 @@ from servicekit import api_keys
 
 MESSAGES = [{"role": "user", "content": "When does the ferry leave?"}]
 OPENAI = "/v1/chat/completions"
-STAGES = sorted({*Stages().fixed(), *Stages().bare()})
+STAGES = sorted({*Stages().single_stage_paths(), *Stages().bare_paths()})
 QUESTION: dict[str, Any] = {"messages": MESSAGES}
 
 Limited = Callable[[str], httpx.AsyncClient]

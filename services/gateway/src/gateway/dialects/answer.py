@@ -91,7 +91,7 @@ class Answer:
     completion: bytes = b""
     steps: tuple[Step, ...] = ()
 
-    def take(self, batch: Batch) -> None:
+    def add_events(self, batch: Batch) -> None:
         """Add a batch of events.
 
         Raises:

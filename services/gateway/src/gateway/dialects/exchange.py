@@ -92,7 +92,7 @@ class Exchange(Protocol):
         """Return the end of a streamed answer that failed after its start."""
         ...
 
-    def take(self, batch: Batch) -> None:
+    def add_events(self, batch: Batch) -> None:
         """Add events to an answer that the gateway sends in one piece.
 
         Raises:
@@ -101,7 +101,7 @@ class Exchange(Protocol):
         ...
 
     def complete(self) -> bytes:
-        """Return the body of an answer in one piece. `take` must have received all events."""
+        """Return the body of an answer in one piece. `add_events` must have received all events."""
         ...
 
 

@@ -69,7 +69,7 @@ def stream(answer: OpenAiExchange, *batches: Batch) -> list[Any]:
 
 def whole(answer: OpenAiExchange, *batches: Batch) -> dict[str, Any]:
     for batch in batches:
-        answer.take(batch)
+        answer.add_events(batch)
     body: dict[str, Any] = json.loads(answer.complete())
     return body
 
@@ -368,8 +368,8 @@ def test_an_empty_answer_has_an_empty_content() -> None:
 def test_a_pass_through_in_one_piece_keeps_its_bytes() -> None:
     """The answer of a pass-through is sent byte for byte."""
     answer = exchange(streaming=False, index="")
-    answer.take([Completion(b' {"a" : 1.50}\n')])
-    answer.take([DONE])
+    answer.add_events([Completion(b' {"a" : 1.50}\n')])
+    answer.add_events([DONE])
     assert answer.complete() == b' {"a" : 1.50}\n'
 
 
@@ -386,7 +386,7 @@ def test_a_pass_through_in_one_piece_keeps_its_bytes() -> None:
 def test_a_pass_through_with_an_index_has_null_sources(sent: bytes, expected: bytes) -> None:
     """The gateway adds null to a complete answer or to the first chunk, and does not change the other bytes."""
     answer = exchange(streaming=False)
-    answer.take([Completion(sent), DONE])
+    answer.add_events([Completion(sent), DONE])
     assert answer.complete() == expected
     streamed = exchange().render([Chunk(sent), Chunk(sent)])
     assert streamed == b"data: %b\n\ndata: %b\n\n" % tuple(
@@ -541,8 +541,10 @@ def test_a_judged_answer_in_one_piece_has_detections() -> None:
     detectors = Detectors(output=(Detector("words", Action.REPORT),))
     answer = exchange(streaming=False, detectors=detectors)
     sent = b'{"choices": [{"message": {"content": "ok", "refusal": null}}], "detections": 5}'
-    answer.take([CONTEXT, Detections(Direction.OUTPUT, 0, (), (), ("choices[0].message.audio",)), Completion(sent)])
-    answer.take([DONE])
+    answer.add_events(
+        [CONTEXT, Detections(Direction.OUTPUT, 0, (), (), ("choices[0].message.audio",)), Completion(sent)]
+    )
+    answer.add_events([DONE])
     body = json.loads(answer.complete())
     assert body["choices"] == [{"message": {"content": "ok", "refusal": None}}]
     assert body["detections"] == {"output": []}

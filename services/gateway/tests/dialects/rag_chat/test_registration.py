@@ -7,7 +7,7 @@ from gateway.dialects.rag_chat.registration import Stages
 from gateway.frontends.profiles import Frontend
 
 STAGES = Stages()
-BARE = STAGES.bare()
+BARE = STAGES.bare_paths()
 JSON = {b"content-type": b"application/json"}
 FORM = {b"content-type": b"Multipart/Form-Data; boundary=x"}
 SDK = {b"user-agent": b"ts-http-runtime/1.0.0-beta.1 Node/v20"}
@@ -38,7 +38,7 @@ def stage_of(path: str, body: Any = None, headers: dict[bytes, bytes] | None = N
 )
 def test_a_fixed_path_never_changes_its_meaning(path: str, stage: str) -> None:
     """Each of the eleven fixed paths has its stage."""
-    fixed = STAGES.fixed()
+    fixed = STAGES.single_stage_paths()
     assert fixed[path].name == stage
     assert len(fixed) == 11
 
@@ -114,5 +114,5 @@ def test_the_default_profile_sets_the_default() -> None:
 def test_profiles_can_name_every_stage() -> None:
     """The names of the dialects are the prefixes of their paths."""
     assert STAGES.names() == {A, B, C, D, E}
-    dialects: list[Dialect] = list(STAGES.fixed().values())
+    dialects: list[Dialect] = list(STAGES.single_stage_paths().values())
     assert {dialect.name for dialect in dialects} == STAGES.names()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from servicekit.errors import Unavailable
 from servicekit.principal import LOCAL
 
-STAGES = {path: stage for path, stage in Stages().fixed().items() if path.endswith("/chat")}
+STAGES = {path: stage for path, stage in Stages().single_stage_paths().items() if path.endswith("/chat")}
 CLIENTS = [*((path, "") for path in STAGES), ("/2024-01/chat", CLIENT)]
 PASSAGE = Passage("p", "i", "d", "a.pdf", "a.pdf#page=1", "Line\u2028one.\n", 0.5)
 # All line ends of any standard, characters that JSON must escape, and characters of one to four bytes.

@@ -151,7 +151,7 @@ class Calls:
         events = self._pipeline.answer(turn, agent.deadline, agent.timeline)
         async with aclosing(events) as batches:
             async for batch in batches:
-                answer.take(batch)
+                answer.add_events(batch)
                 if isinstance(last := batch[-1], Done):
                     agent.done = last
                 if message := _progress_message(batch):

@@ -96,7 +96,7 @@ class OpenAiChat:
         raw = json_fields.members(request.body)
         known = json_fields.pick(raw, _FIRST_FIELDS)
         model = request.model or known.text("model")
-        frontend = request.frontend.serving(model, request.principal)
+        frontend = request.frontend.with_assistant(model, request.principal)
         stream = known.flag("stream") if request.streaming is None else request.streaming
         if check_limits:
             _check_limits(raw, frontend)
@@ -108,7 +108,7 @@ class OpenAiChat:
             ),
             question="",
             model=frontend.model_for(model, "model"),
-            answers_as=frontend.assistant,
+            model_alias=frontend.assistant,
             only_default_model=frontend.only_default_model,
             blocked_message=frontend.blocked_message,
             answers_blocked=frontend.answers_blocked,

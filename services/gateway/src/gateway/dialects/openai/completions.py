@@ -87,9 +87,9 @@ class TextExchange(OpenAiExchange):
     completion_object = chunk_object = "text_completion"
     composes_request = True
 
-    def take(self, batch: Batch) -> None:
+    def add_events(self, batch: Batch) -> None:
         """See `Exchange`. A model server's chat completion becomes a text completion."""
-        super().take([_as_text(event) if type(event) is Completion else event for event in batch])
+        super().add_events([_as_text(event) if type(event) is Completion else event for event in batch])
 
     @staticmethod
     def _whole_chunk(event: Completion) -> bytes:

@@ -75,7 +75,7 @@ def with_profile(turn: Turn, options: PromptOptions, parameters: dict[str, Any],
         composes_request: Whether the gateway always composes the request for the model server.
     """
     if not (
-        composes_request or parameters or turn.answers_as or replace(options, rewrite=False) != PromptOptions()
+        composes_request or parameters or turn.model_alias or replace(options, rewrite=False) != PromptOptions()
     ):
         return turn if options == turn.prompting else replace(turn, prompting=options)
     is_plain = (

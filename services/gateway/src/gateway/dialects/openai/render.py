@@ -79,7 +79,7 @@ class OpenAiExchange:
             "id": f"{self.prefix}{uuid.uuid4().hex}",
             "object": self.chunk_object if streaming else self.completion_object,
             "created": int(time.time()),
-            "model": turn.shown_model,
+            "model": turn.answer_model,
         }
         self._head = b""
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
@@ -117,7 +117,7 @@ class OpenAiExchange:
                 # The model server answered in one piece, although the gateway requested a stream.
                 out.append(_event(self._with_extra(self._whole_chunk(event))))
             elif type(event) is Done:
-                self._end(event, out)
+                self._write_end(event, out)
         return b"".join(out)
 
     @staticmethod
@@ -217,7 +217,7 @@ class OpenAiExchange:
         ]
         return {"detections": detections_block(pending, directions)} | _warning_members(pending)
 
-    def _end(self, done: Done, out: list[bytes]) -> None:
+    def _write_end(self, done: Done, out: list[bytes]) -> None:
         if self._started or self._finish is not None:
             # An answer that passes through unchanged gets no timings.
             last: dict[str, Any] = {"timings": _timings(done.steps)}
@@ -233,9 +233,9 @@ class OpenAiExchange:
 
     # --- in one piece -----------------------------------------------------------------------------------------
 
-    def take(self, batch: Batch) -> None:
+    def add_events(self, batch: Batch) -> None:
         """See `Exchange`."""
-        self._answer.take(batch)
+        self._answer.add_events(batch)
 
     def complete(self) -> bytes:
         """See `Exchange`."""

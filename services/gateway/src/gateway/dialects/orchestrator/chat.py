@@ -64,7 +64,7 @@ class OrchestratorChat:
         """See `Dialect`."""
         raw = fields.members(request.body)
         model = fields.text(raw, "model")
-        request = replace(request, frontend=request.frontend.serving(model, request.principal))
+        request = replace(request, frontend=request.frontend.with_assistant(model, request.principal))
         messages = fields.objects(raw, "messages")
         requested = requested_detectors(raw)
         self._check_detectors(requested, request.frontend.detectors_for(requested), messages[-1])

@@ -96,7 +96,7 @@ class _Generation:
         """Fail: this dialect does not stream."""
         raise NotImplementedError
 
-    def take(self, batch: Batch) -> None:
+    def add_events(self, batch: Batch) -> None:
         """See `Exchange`.
 
         Raises:
@@ -105,7 +105,7 @@ class _Generation:
         for event in batch:
             if isinstance(event, Detections):
                 errors.check_failures(event.failures, event.direction, self.turn.detectors)
-        self._answer.take(batch)
+        self._answer.add_events(batch)
 
     def complete(self) -> bytes:
         """See `Exchange`."""

@@ -48,7 +48,7 @@ class OrchestratorExchange:
             "id": f"{completion_format.prefix}{uuid.uuid4().hex}",
             "object": completion_format.completion_object,
             "created": int(time.time()),
-            "model": turn.shown_model,
+            "model": turn.answer_model,
         }
         self._answer = Answer()
         self._stream = OrchestratorStream(
@@ -68,7 +68,7 @@ class OrchestratorExchange:
         """See `Exchange`."""
         return self._stream.render_failure(error)
 
-    def take(self, batch: Batch) -> None:
+    def add_events(self, batch: Batch) -> None:
         """See `Exchange`.
 
         Raises:
@@ -77,7 +77,7 @@ class OrchestratorExchange:
         for event in batch:
             if isinstance(event, Detections):
                 errors.check_failures(event.failures, event.direction, self.turn.detectors)
-        self._answer.take(batch)
+        self._answer.add_events(batch)
 
     def complete(self) -> bytes:
         """See `Exchange`."""

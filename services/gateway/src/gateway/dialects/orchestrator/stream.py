@@ -94,7 +94,7 @@ class OrchestratorStream:
             raise self._failure
         out: list[bytes] = []
         try:
-            self._take(batch, out)
+            self._process(batch, out)
         except UpstreamRejected as error:
             self._flush(out)
             if not out:
@@ -103,27 +103,27 @@ class OrchestratorStream:
         self._flush(out)
         return b"".join(out)
 
-    def _take(self, batch: Batch, out: list[bytes]) -> None:
+    def _process(self, batch: Batch, out: list[bytes]) -> None:
         for event in batch:
             if type(event) is Delta:
-                self._delta(event, out)
+                self._write_delta(event, out)
             elif type(event) is Finish:
-                self._finish(event, out)
+                self._write_finish(event, out)
             elif type(event) is Detections:
-                self._detections(event)
+                self._add_detections(event)
             elif type(event) is Usage:
                 self._usage = event
             elif type(event) is Start:
-                identity = {name: value for name, value in members_of(event.raw_json).items() if value is not None}
-                self._envelope |= identity | {"object": self._format.chunk_object}
+                known = {name: value for name, value in members_of(event.raw_json).items() if value is not None}
+                self._envelope |= known | {"object": self._format.chunk_object}
             elif type(event) is Chunk:
                 self._pass_through(event.raw_json, out)
             elif type(event) is Context:
-                self._context(event)
+                self._add_context(event)
             elif type(event) is Completion:
-                self._completion(event.raw_json, out)
+                self._write_completion(event.raw_json, out)
             elif type(event) is Done:
-                self._end(out)
+                self._write_end(out)
 
     def render_failure(self, error: CausewayError) -> bytes:
         """Return the end of a failed stream."""
@@ -135,7 +135,7 @@ class OrchestratorStream:
 
     # --- before the answer ---------------------------------------------------------------------------------------
 
-    def _context(self, event: Context) -> None:
+    def _add_context(self, event: Context) -> None:
         self._sources = sources(self._turn, event) if self._is_adr else {}
         streaming = {info.detector_id: info.streaming for info in event.detectors}
         names = [detector.detector_id for detector in self._turn.detectors.output]
@@ -145,7 +145,7 @@ class OrchestratorStream:
             self._is_adr or len(self._whole_text_detectors) < len(set(names))
         )
 
-    def _detections(self, event: Detections) -> None:
+    def _add_detections(self, event: Detections) -> None:
         errors.check_failures(event.failures, event.direction, self._turn.detectors)
         self._warnings += map(failure_warning, event.failures)
         self._warnings += map(left_out_warning, event.left_out)
@@ -163,7 +163,7 @@ class OrchestratorStream:
 
     # --- the answer ----------------------------------------------------------------------------------------------
 
-    def _delta(self, event: Delta, out: list[bytes]) -> None:
+    def _write_delta(self, event: Delta, out: list[bytes]) -> None:
         self._flush(out)
         index = event.choice
         self._has_content[index] = self._has_content.get(index, False) or bool(event.text)
@@ -180,7 +180,7 @@ class OrchestratorStream:
             self._emit(index, self._format.chunk_choice(None, {}, role=True), None, out)
         self._started.add(index)
 
-    def _finish(self, event: Finish, out: list[bytes]) -> None:
+    def _write_finish(self, event: Finish, out: list[bytes]) -> None:
         others = members_of(event.choice_json) if event.choice_json else {}
         self._has_content.setdefault(event.choice, False)
         if (
@@ -199,7 +199,7 @@ class OrchestratorStream:
         self,
         index: int,
         extra: dict[str, Any],
-        reason: str | None,
+        finish_reason: str | None,
         out: list[bytes],
         *,
         has_text: bool = False,
@@ -209,14 +209,14 @@ class OrchestratorStream:
         If an event can also contain the finish reason, the event is delayed until the next event.
 
         Args:
-            index: The position of the choice.
+            index: The index of the choice.
             extra: The members of the choice other than its index and its finish reason.
-            reason: The finish reason, or None before the end of the choice.
+            finish_reason: The finish reason, or None before the end of the choice.
             out: Receives the events.
             has_text: Whether the choice has text.
         """
         self._flush(out)
-        choice = {"index": index} | extra | {"finish_reason": reason or None}
+        choice = {"index": index} | extra | {"finish_reason": finish_reason or None}
         output: list[dict[str, Any]] | None = None
         if has_text and self._detects_in_chunks:
             results = detections.results_by_item(self._pending.pop(index, ())).get(index, [])
@@ -283,7 +283,7 @@ class OrchestratorStream:
             raw_json = _encode(members_of(raw_json) | members)
         out.append(_event(one_line(raw_json)))
 
-    def _completion(self, raw_json: bytes, out: list[bytes]) -> None:
+    def _write_completion(self, raw_json: bytes, out: list[bytes]) -> None:
         """Write an answer that the model server sent in one piece, although the gateway requested a stream."""
         members = members_of(raw_json)
         members["choices"] = [self._format.to_chunk_choice(choice) for choice in choices_of(members)]
@@ -291,7 +291,7 @@ class OrchestratorStream:
 
     # --- the end -------------------------------------------------------------------------------------------------
 
-    def _end(self, out: list[bytes]) -> None:
+    def _write_end(self, out: list[bytes]) -> None:
         self._flush(out)
         if not self._passed_through:
             last: dict[str, Any] = {}

@@ -26,7 +26,7 @@ class CompletionExchange(LineExchange):
         self._defaults = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "created": int(time.time()),
-            "model": turn.shown_model,
+            "model": turn.answer_model,
         }
         # The constant bytes around all pieces of text, and the number of the model server's members in them.
         self._text_frame: tuple[bytes, bytes] = (b"", b"")

@@ -74,7 +74,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         PermissionDenied: The profile does not allow a setting; the error names it.
     """
     frontend = request.frontend
-    frontend = frontend.serving(_Settings(context, frontend.overrides).text("model"), request.principal)
+    frontend = frontend.with_assistant(_Settings(context, frontend.overrides).text("model"), request.principal)
     settings = _Settings(context, frontend.overrides)
     *history, question = conversation
     filter_requested = turn_settings.requests_access_filter(settings)
@@ -90,7 +90,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         question=question.text,
         history=tuple(history),
         model=frontend.model_for(settings.text("model"), settings.path("model")),
-        answers_as=frontend.assistant,
+        model_alias=frontend.assistant,
         only_default_model=frontend.only_default_model,
         retrieval=replace(retrieval, top=retrieval.top or DEFAULT_TOP),
         parameters_json=msgspec.json.encode(turn_settings.parameters(settings)),

@@ -51,7 +51,7 @@ class Stages:
         """Return the names of the stages in profiles."""
         return frozenset(dialect.name for dialect in self._by_path["/chat"])
 
-    def fixed(self) -> dict[str, Dialect]:
+    def single_stage_paths(self) -> dict[str, Dialect]:
         """Return the stage of each path that has only one stage."""
         fixed: dict[str, Dialect] = {
             f"/{stage.name}{path}": stage for path, stages in self._by_path.items() for stage in stages
@@ -59,11 +59,11 @@ class Stages:
         # Microsoft's sample application for the npm client uses these paths.
         return fixed | {"/api/chat": self.may_2024, "/api/chat/stream": self.may_2024}
 
-    def bare(self) -> dict[str, "BarePath"]:
+    def bare_paths(self) -> dict[str, "BarePath"]:
         """Return the paths without the prefix of a stage, each with the object that chooses its stage."""
         return {path: BarePath(path, self) for path in self._by_path}
 
-    def at(self, path: str) -> dict[str, Dialect]:
+    def named_stages(self, path: str) -> dict[str, Dialect]:
         """Return the stages with this path, by name."""
         return {dialect.name: dialect for dialect in self._by_path[path]}
 
@@ -79,7 +79,7 @@ class BarePath:
     def __init__(self, path: str, stages: Stages) -> None:
         self._path = path
         self._stages = stages
-        self._by_name = stages.at(path)
+        self._by_name = stages.named_stages(path)
 
     def __call__(self, frontend: Frontend, headers: Mapping[bytes, bytes], body: bytes) -> Dialect:
         """Return the dialect of a request. The body is empty before the gateway has read it."""
@@ -118,11 +118,11 @@ def registration() -> Registration:
         streaming, single = path.endswith("/stream"), path.endswith("/ask")
         return ChatRoute(path, choose, described[path], streaming, single)
 
-    choosers = {path: always(stage) for path, stage in stages.fixed().items()} | stages.bare()
+    choosers = {path: always(stage) for path, stage in stages.single_stage_paths().items()} | stages.bare_paths()
     return Registration(
         chats=tuple(chat(path, choose) for path, choose in choosers.items()),
         tags=openapi.TAGS,
-        errors_below={f"/{name}/": _errors_of(stage) for name, stage in stages.at("/chat").items()},
+        errors_below={f"/{name}/": _errors_of(stage) for name, stage in stages.named_stages("/chat").items()},
         profile_names=stages.names(),
     )
 

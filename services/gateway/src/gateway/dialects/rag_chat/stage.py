@@ -92,7 +92,7 @@ class LineExchange(ABC):
 
     def render(self, batch: Batch) -> bytes:
         """See `Exchange`."""
-        self.answer.take([event for event in batch if type(event) is not Delta])
+        self.answer.add_events([event for event in batch if type(event) is not Delta])
         out: list[bytes] = []
         if not self._begun and self.answer.context is not None:
             self._begun = True
@@ -109,9 +109,9 @@ class LineExchange(ABC):
         """See `Exchange`. The line contains the error."""
         return self.error(upstream_errors.client_error(error)) + b"\n"
 
-    def take(self, batch: Batch) -> None:
+    def add_events(self, batch: Batch) -> None:
         """See `Exchange`."""
-        self.answer.take(batch)
+        self.answer.add_events(batch)
 
     def complete(self) -> bytes:
         """See `Exchange`."""

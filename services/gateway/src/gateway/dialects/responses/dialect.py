@@ -108,7 +108,7 @@ def _check_prompt(request: ChatRequest, checked: CheckedRequest) -> None:
     """
     if checked.fields.get("prompt") is None:
         return
-    if not request.frontend.serving(checked.model, request.principal).assistant:
+    if not request.frontend.with_assistant(checked.model, request.principal).assistant:
         name = checked.model[:100]
         raise NotFound(f"prompt.id: there is no assistant {name!r}.", field="prompt.id", resource=name)
 
@@ -121,7 +121,7 @@ def _indexes(request: ChatRequest, checked: CheckedRequest, search: FileSearch |
     """
     if search is None:
         return ()
-    frontend = request.frontend.serving(checked.model, request.principal)
+    frontend = request.frontend.with_assistant(checked.model, request.principal)
     return frontend.indexes_for(search.indexes, search.path)
 
 
@@ -148,7 +148,7 @@ def _search_tool(request: ChatRequest, checked: CheckedRequest) -> SearchTool | 
 
     If the front end answers every chat from its indexes, the platform always searches first.
     """
-    frontend = request.frontend.serving(checked.model, request.principal)
+    frontend = request.frontend.with_assistant(checked.model, request.principal)
     max_searches = min(frontend.max_searches, checked.fields.get("max_tool_calls") or frontend.max_searches)
     if frontend.always_searches or not max_searches:
         return None

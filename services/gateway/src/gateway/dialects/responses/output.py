@@ -50,7 +50,7 @@ class Output:
         self._reasoning: ReasoningItem | None = None
         self._calls: dict[int | None, CallItem] = {}
 
-    def take(self, delta: Delta) -> None:
+    def add_delta(self, delta: Delta) -> None:
         """Add the next piece of the answer.
 
         Raises:
