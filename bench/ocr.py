@@ -101,7 +101,7 @@ async def measure(count: int) -> dict[str, tuple[float, float, float]]:
             errors, start = [], time.perf_counter()
             for known, page in pages(count):
                 found = await recogniser.lines(encoded(change(page)))
-                read = " ".join(line.text for line in lines.placed(found))
+                read = " ".join(line.text for line in lines.deskewed(found))
                 errors.append(error(known, read))
             seconds = (time.perf_counter() - start) / count
             result[name] = (statistics.fmean(errors), max(errors), seconds)

@@ -34,13 +34,13 @@ sys.exit(main())
 STAGES = {
     "received": ("ingest.documents.report:Report._reread", 1),
     "fetched": ("ingest.adapters.stores:StoredOriginals.fetch", 1),
-    "reading": ("ingest.documents.report:Report.progress", 1),
+    "reading": ("ingest.documents.report:Report.record_progress", 1),
     "read": ("ingest.documents.file_reading:FileReader.read", 1),
     "embedded": ("embedding.minilm:MiniLmEmbedder.embed", 1),
-    "half stored": ("ingest.documents.report:Report.progress", 4),
+    "half stored": ("ingest.documents.report:Report.record_progress", 4),
     "committed": ("ingest.documents.report:Report.commit", 1),
     "stored": ("ingest.adapters.retriever:RetrieverIndex.store", 1),
-    "recorded": ("ingest.documents.report:Report.end", 1),
+    "recorded": ("ingest.documents.report:Report.record_end", 1),
 }
 """For each stage: the method, and the number of the call after which the worker dies."""
 PARTS = 40

@@ -110,7 +110,15 @@ async def _ingesting() -> dict[str, float]:
     )
     ingestion = Ingestion(files, texts, AccessChanges(port), originals)
     worker = Worker(
-        queue, _any(jobs), port, ingestion, slots=1, max_attempts=5, patience=60, backoff=1, heartbeat=60
+        queue,
+        _any(jobs),
+        port,
+        ingestion,
+        slots=1,
+        max_attempts=5,
+        outage_seconds=60,
+        backoff_seconds=1,
+        heartbeat_seconds=60,
     )
     numbers = itertools.count()
 
