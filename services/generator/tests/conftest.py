@@ -32,7 +32,7 @@ LIMITS = Limits(connect=20, first_byte=20, idle=20, max_bytes=1024 * 1024)
 
 @pytest.fixture(autouse=True, scope="session")
 def _plain_logs() -> None:
-    """Log tracebacks as plain lines. One with colours and local variables takes two seconds."""
+    """Log tracebacks as plain lines, because a traceback with colours and local variables takes two seconds."""
     structlog.configure(processors=[structlog.processors.format_exc_info, structlog.processors.JSONRenderer()])
 
 
@@ -52,7 +52,7 @@ async def other() -> AsyncIterator[Stub]:
 
 @pytest.fixture
 async def openai_model(stub: Stub) -> AsyncIterator[Callable[..., OpenAIModel]]:
-    """Yield a function that makes models on the recording server, and close them at the end."""
+    """Yield a function that creates models on the recording server, and close them at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(
@@ -93,7 +93,7 @@ def serve() -> Serve:
 
 @pytest.fixture
 def conversation() -> Callable[..., pb.GenerateRequest]:
-    """Return a function that makes a request with a conversation of one user message."""
+    """Return a function that creates a request with a conversation of one user message."""
 
     def make(text: str = "Hi", *, model: str = "", parameters: bytes = b"", **members: Any) -> pb.GenerateRequest:
         return pb.GenerateRequest(
@@ -109,7 +109,7 @@ def conversation() -> Callable[..., pb.GenerateRequest]:
 
 @pytest.fixture
 def openai_request() -> Callable[..., pb.GenerateRequest]:
-    """Return a function that makes a request with a body of the OpenAI API."""
+    """Return a function that creates a request with a body of the OpenAI API."""
 
     def make(body: bytes, *, model: str = "") -> pb.GenerateRequest:
         return pb.GenerateRequest(principal=LOCAL.to_proto(), model=model, openai_request_json=body)
@@ -193,7 +193,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
 
 @pytest.fixture
 async def triton_model(triton: Triton) -> AsyncIterator[Callable[..., TritonModel]]:
-    """Yield a function that makes models on the Triton server, and close them at the end."""
+    """Yield a function that creates models on the Triton server, and close them at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(server_name: str = "words", **members: Any) -> TritonModel:

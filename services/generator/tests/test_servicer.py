@@ -221,11 +221,11 @@ async def test_events_that_arrive_together_are_one_message(serve: Serve, convers
         assert [len(batch.events) for batch in await batches_of(generator, conversation())] == [3, 1]
 
 
-@pytest.mark.parametrize("most", [{"max_events": 10}, {"max_bytes": 400}])
-async def test_messages_have_a_limited_size(serve: Serve, conversation: Make, most: dict[str, int]) -> None:
+@pytest.mark.parametrize("limits", [{"max_events": 10}, {"max_bytes": 400}])
+async def test_messages_have_a_limited_size(serve: Serve, conversation: Make, limits: dict[str, int]) -> None:
     """Messages are limited in number of events and bytes, and no event is lost."""
     script = [Event(EventKind.TEXT, text=f"word {number}") for number in range(200)]
-    async with serve(FakeModel(script=script), **most) as generator:
+    async with serve(FakeModel(script=script), **limits) as generator:
         batches = await batches_of(generator, conversation())
     assert max(len(batch.events) for batch in batches) <= 20
     assert [event.text for batch in batches for event in batch.events] == [event.text for event in script]

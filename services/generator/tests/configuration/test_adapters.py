@@ -1,4 +1,4 @@
-"""Adapters made from the configuration, as the model server sees their requests."""
+"""Adapters from the configuration, as the model server sees their requests."""
 
 import asyncio
 import logging

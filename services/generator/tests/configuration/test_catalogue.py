@@ -44,9 +44,9 @@ class Served:
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    made = Served(tmp_path / "models.yaml")
-    yield made
-    await made.catalogue.aclose()
+    served = Served(tmp_path / "models.yaml")
+    yield served
+    await served.catalogue.aclose()
 
 
 def models_file(*stubs: Stub, model: str = "a", deployment: str = "", more: str = "") -> str:

@@ -26,7 +26,7 @@ class Dialect(NamedTuple):
     chunks: list[dict[str, Any]]
     start: dict[str, Any]  # members of the answer as a whole
     deltas: list[dict[str, Any]]  # members that are not text
-    beside: list[dict[str, Any]]  # members beside a text or a finish reason
+    choice_members: list[dict[str, Any]]  # members of a choice besides its text or finish reason
     finish: str = "stop"
     text: str = "Hello"
 
@@ -165,13 +165,13 @@ async def test_a_streamed_conversation_keeps_all_members(stub: Stub, openai_mode
     assert deltas == dialect.deltas
     ends = [event.text for event in events if event.kind is EventKind.FINISH]
     assert ends == [dialect.finish]
-    beside = [
+    members_of_choices = [
         json.loads(event.raw_json)
         for event in events
         if event.kind in (EventKind.TEXT, EventKind.FINISH) and event.raw_json
     ]
-    for members in dialect.beside:
-        assert any(members.items() <= other.items() for other in beside), (members, beside)
+    for members in dialect.choice_members:
+        assert any(members.items() <= other.items() for other in members_of_choices), (members, members_of_choices)
     (usage,) = [event for event in events if event.kind is EventKind.USAGE]
     assert usage.usage is not None
     assert (usage.usage.prompt_tokens, usage.usage.completion_tokens, usage.usage.exact) == (9, 2, True)

@@ -8,8 +8,8 @@ from generator.openai.request import request_body
 
 
 def body(*messages: ChatMessage, parameters: bytes = b"{}") -> dict[str, object]:
-    made: dict[str, object] = json.loads(request_body(Conversation(messages, parameters_json=parameters), "m"))
-    return made
+    request: dict[str, object] = json.loads(request_body(Conversation(messages, parameters_json=parameters), "m"))
+    return request
 
 
 def test_a_request_asks_for_a_stream_with_usage() -> None:
@@ -37,9 +37,9 @@ def test_a_request_for_an_answer_in_one_piece_has_no_stream(flag: str) -> None:
 def test_parameters_stay_byte_for_byte() -> None:
     """The request has the caller's values byte for byte."""
     parameters = b'{"temperature": 0.70, "tools":[ {"x": 1e3} ], "logit_bias":{"50256": -100}}'
-    made = request_body(Conversation((ChatMessage("user", "Hi"),), parameters_json=parameters), "m")
+    request = request_body(Conversation((ChatMessage("user", "Hi"),), parameters_json=parameters), "m")
     for piece in (b"0.70", b'[ {"x": 1e3} ]', b'{"50256": -100}'):
-        assert piece in made
+        assert piece in request
 
 
 def test_other_stream_options_are_kept() -> None:
@@ -53,13 +53,13 @@ def test_other_stream_options_are_kept() -> None:
 def test_parts_and_other_members_of_messages_are_kept() -> None:
     """Parts, names and tool calls are in the messages. A message with tool calls only has null content."""
     parts = b'[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,"}}]'
-    made = body(
+    request = body(
         ChatMessage("user", content_json=parts, extra_json=b'{"name":"Ann"}'),
         ChatMessage("assistant", extra_json=b'{"tool_calls":[{"id":"1"}]}'),
         ChatMessage("tool", "42", extra_json=b'{"tool_call_id":"1"}'),
         ChatMessage("assistant", ""),
     )
-    assert made["messages"] == [
+    assert request["messages"] == [
         {"role": "user", "content": json.loads(parts), "name": "Ann"},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
         {"role": "tool", "content": "42", "tool_call_id": "1"},
@@ -71,8 +71,8 @@ def test_earlier_reasoning_is_in_the_configured_member() -> None:
     """Earlier reasoning is in the configured member, or is omitted."""
     message = ChatMessage("assistant", "At nine.", extra_json=b'{"earlier_reasoning":"Hm."}')
     for member, more in (("reasoning_content", {"reasoning_content": "Hm."}), ("", {})):
-        made = json.loads(request_body(Conversation((message,)), "m", member))
-        assert made["messages"] == [{"role": "assistant", "content": "At nine."} | more]
+        request = json.loads(request_body(Conversation((message,)), "m", member))
+        assert request["messages"] == [{"role": "assistant", "content": "At nine."} | more]
 
 
 def test_a_plain_conversation_becomes_a_text_completion() -> None:

@@ -32,7 +32,7 @@ LIMITS = Limits(connect=1.0, first_byte=0.3, idle=0.3, max_bytes=100_000)
 BODY = b'{"stream":true}'
 
 
-async def whole(server: ModelServer, body: bytes = b"{}") -> bytes:
+async def read_answer(server: ModelServer, body: bytes = b"{}") -> bytes:
     async with server.chat(body) as reply:
         return await reply.read_all()
 
@@ -47,9 +47,9 @@ async def payloads(server: ModelServer) -> list[bytes]:
 
 @pytest.fixture
 async def server(stub: Stub):  # type: ignore[no-untyped-def]  # pytest reads the generator
-    made = ModelServer(Endpoint(stub.url, SecretStr("s3cret-key")), LIMITS)
-    yield made
-    await made.aclose()
+    server = ModelServer(Endpoint(stub.url, SecretStr("s3cret-key")), LIMITS)
+    yield server
+    await server.aclose()
 
 
 class Ticks(Gathering):
@@ -113,7 +113,7 @@ async def test_a_reader_that_is_cancelled_in_a_pause_closes_the_connection(stub:
 async def test_the_body_is_sent_byte_for_byte_with_the_key(stub: Stub, server: ModelServer) -> None:
     """The request has the body byte for byte, the key in its header, and no description of the client's machine."""
     body = b'{ "x" :1.0,\n"y":"\xc3\xa9" }'
-    await whole(server, body)
+    await read_answer(server, body)
     (request,) = stub.requests
     assert (request.method, request.path, request.body) == ("POST", "/v1/chat/completions", body)
     assert request.headers["authorization"] == "Bearer s3cret-key"
@@ -135,8 +135,8 @@ async def test_the_next_request_has_the_renewed_key(stub: Stub) -> None:
     """Each request reads the keys of headers and of the query anew."""
     endpoint = Endpoint(stub.url, RenewedKey("b"), headers={"x-key": RenewedKey("h")}, query={"k": RenewedKey("q")})
     server = ModelServer(endpoint, LIMITS)
-    await whole(server)
-    await whole(server)
+    await read_answer(server)
+    await read_answer(server)
     first, second = stub.requests
     for name in ("authorization", "x-key"):
         assert first.headers[name] != second.headers[name]
@@ -147,7 +147,7 @@ async def test_the_next_request_has_the_renewed_key(stub: Stub) -> None:
 async def test_without_a_key_no_credentials_are_sent(stub: Stub) -> None:
     """Without a key, a request has no Authorization header."""
     server = ModelServer(Endpoint(stub.url), LIMITS)
-    await whole(server)
+    await read_answer(server)
     assert "authorization" not in stub.requests[0].headers
     await server.aclose()
 
@@ -155,7 +155,7 @@ async def test_without_a_key_no_credentials_are_sent(stub: Stub) -> None:
 async def test_the_query_of_the_base_url_is_kept(stub: Stub) -> None:
     """A request keeps the query of the base URL."""
     server = ModelServer(Endpoint(f"{stub.url}/?api-version=2024-10-21"), LIMITS)
-    await whole(server)
+    await read_answer(server)
     assert stub.requests[0].path == "/v1/chat/completions?api-version=2024-10-21"
     await server.aclose()
 
@@ -163,10 +163,10 @@ async def test_the_query_of_the_base_url_is_kept(stub: Stub) -> None:
 async def test_the_key_is_not_logged(stub: Stub, server: ModelServer, caplog: pytest.LogCaptureFixture) -> None:
     """No log line, error or representation contains the key."""
     caplog.set_level(logging.DEBUG)
-    await whole(server)
+    await read_answer(server)
     stub.script(refusal(401, "wrong key"))
     with pytest.raises(UpstreamRejected) as caught:
-        await whole(server)
+        await read_answer(server)
     assert "s3cret" not in caplog.text + str(caught.value) + repr(server)
 
 
@@ -178,7 +178,7 @@ async def test_a_connection_is_reused(stub: Stub, server: ModelServer) -> None:
             if answer.content_type.startswith("text/"):
                 await payloads(server)
             else:
-                await whole(server)
+                await read_answer(server)
         except UpstreamRejected:
             pass
     assert {request.connection for request in stub.requests} == {1}
@@ -186,7 +186,7 @@ async def test_a_connection_is_reused(stub: Stub, server: ModelServer) -> None:
     async with server.chat(BODY) as reply:
         await reply.payloads()
     await eventually(lambda: stub.requests[-1].closed_at is not None)
-    await whole(server)
+    await read_answer(server)
     assert stub.requests[-1].connection == 2
 
 
@@ -194,7 +194,7 @@ async def test_a_refusal_keeps_status_body_and_retry_time(stub: Stub, server: Mo
     """A refusal has the server's status, body and Retry-After."""
     stub.script(refusal(429, "slow down", retry_after=7))
     with pytest.raises(UpstreamRejected) as caught:
-        await whole(server)
+        await read_answer(server)
     assert (caught.value.status, caught.value.retry_after) == (429, 7)
     assert json.loads(caught.value.body)["error"]["message"] == "slow down"
 
@@ -203,18 +203,18 @@ async def test_a_refusal_of_any_size_is_read_up_to_a_limit(stub: Stub, server: M
     """A large refusal is truncated. One without an end raises DeadlineExceeded."""
     stub.script(Answer((b"<html>" + b"x" * 10_000_000,), status=500))
     with pytest.raises(UpstreamRejected) as caught:
-        await whole(server)
+        await read_answer(server)
     assert 6 < len(caught.value.body) <= 64 * 1024
     stub.script(Answer((b"<html>", Fault.HANG), status=502))
     with pytest.raises(DeadlineExceeded):
-        await whole(server)
+        await read_answer(server)
 
 
 async def test_a_refused_connection_is_unavailable() -> None:
     """A refused connection raises Unavailable with a retry time."""
     server = ModelServer(Endpoint(f"http://127.0.0.1:{free_ports(1)[0]}/v1"), LIMITS)
     with pytest.raises(Unavailable) as caught:
-        await whole(server)
+        await read_answer(server)
     assert caught.value.retry_after is not None
     assert not await server.reachable()
     await server.aclose()
@@ -248,9 +248,9 @@ async def test_a_proxy_of_the_environment_is_used(stub: Stub, monkeypatch: pytes
         server = ModelServer(Endpoint(f"http://{host}/v1"), LIMITS)
         if calls is None:
             with pytest.raises(Unavailable):
-                await whole(server)
+                await read_answer(server)
         else:
-            await whole(server)
+            await read_answer(server)
             assert stub.requests[-1].path == calls
         await server.aclose()
 
@@ -278,7 +278,7 @@ async def test_sizes_are_bounded(stub: Stub, server: ModelServer) -> None:
     """A body and an event above the limit are refused, and the connections are closed."""
     stub.script(completion("x" * 10_000_000), FAULTS["fault-huge-chunk"]())
     with pytest.raises(Unavailable, match="answer of more than 100000 bytes"):
-        await whole(server)
+        await read_answer(server)
     with pytest.raises(Unavailable, match="event of more than 100000 bytes"):
         await payloads(server)
     await eventually(lambda: stub.open_connections == 0)
@@ -344,7 +344,7 @@ async def test_a_server_without_a_list_is_reachable(stub: Stub) -> None:
 async def test_closing_leaves_no_connection(stub: Stub) -> None:
     """Closing closes the used connections, and a second call does nothing."""
     server = ModelServer(Endpoint(stub.url), LIMITS)
-    await whole(server)
+    await read_answer(server)
     await server.aclose()
     await server.aclose()
     await eventually(lambda: stub.open_connections == 0)

@@ -24,8 +24,8 @@ values = st.recursive(
 def test_only_that_member_changes(document: dict[str, Any], indent: int | str | None, ascii_only: bool) -> None:
     """The result is the document with the member set, for any content and layout."""
     body = json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-    made = json.loads(set_member(body, "model", b'"new"'))
-    assert made == {**document, "model": "new"}
+    changed = json.loads(set_member(body, "model", b'"new"'))
+    assert changed == {**document, "model": "new"}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,6 @@ def test_every_other_byte_stays(body: bytes, expected: bytes) -> None:
 def test_a_member_of_a_large_body_is_set() -> None:
     """A member behind a text of ten megabytes is set."""
     body = b'{"messages":[{"content":"' + b"A" * 10_000_000 + b'"}],"model":"a"}'
-    made = set_member(body, "model", b'"b"')
-    assert len(made) == len(body)
-    assert msgspec.json.decode(made)["model"] == "b"
+    changed = set_member(body, "model", b'"b"')
+    assert len(changed) == len(body)
+    assert msgspec.json.decode(changed)["model"] == "b"

@@ -21,7 +21,7 @@ MakeRoute = Callable[..., Route]
 
 @pytest.fixture
 def route() -> MakeRoute:
-    """Return a function that makes routes of deployments or models. ``tiers`` puts each into its own tier."""
+    """Return a function that creates routes of deployments or models. ``tiers`` puts each into its own tier."""
 
     def make(
         *served: Deployment | Model,
@@ -39,7 +39,7 @@ def route() -> MakeRoute:
             "public",
             targets,
             tokens=FakeTokenCounter(),
-            retries=retries or Retries(most=0),
+            retries=retries or Retries(maximum=0),
             window=window,
             rng=random.Random(7),
         )
@@ -49,7 +49,7 @@ def route() -> MakeRoute:
 
 @pytest.fixture
 async def deployment() -> AsyncIterator[Callable[..., Deployment]]:
-    """Yield a function that makes deployments on recording servers, and close their connections at the end."""
+    """Yield a function that creates deployments on recording servers, and close their connections at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(

@@ -18,7 +18,7 @@ DOWN = Unavailable("down")
 
 def attempts(*deployments: Deployment, retries: Retries | None = None, deadline: Deadline = UNBOUNDED) -> Attempts:
     return Attempts(
-        "public", [Target(deployment) for deployment in deployments], retries or Retries(most=0), deadline, RNG
+        "public", [Target(deployment) for deployment in deployments], retries or Retries(maximum=0), deadline, RNG
     )
 
 
@@ -60,7 +60,7 @@ def test_without_deployments_the_choice_is_none() -> None:
 
 def test_each_deployment_is_tried_once_and_then_again_within_the_limits() -> None:
     """Each deployment is tried once without a pause, and then again with growing pauses up to the limit."""
-    tracker, seen, pauses = attempts(*three(), retries=Retries(most=3, within=60)), [], []
+    tracker, seen, pauses = attempts(*three(), retries=Retries(maximum=3, within=60)), [], []
     for _ in range(6):
         deployment, pause = tracker.next()
         seen.append(deployment.name)
@@ -79,7 +79,7 @@ def test_a_full_deployment_is_not_tried_again() -> None:
     attempts.
     """
     first, second, third = three()
-    tracker = attempts(first, second, third, retries=Retries(most=9))
+    tracker = attempts(first, second, third, retries=Retries(maximum=9))
     for deployment in (first, second, third):
         assert tracker.note_failure(deployment, RateLimited("full"), admitted=False)
     with pytest.raises(RateLimited, match="'public' is busy") as caught:
@@ -97,7 +97,7 @@ def test_an_error_of_the_caller_ends_the_attempts() -> None:
 def test_without_time_for_a_pause_the_last_error_is_raised() -> None:
     """If the pause would exceed the deadline, the last error is raised at once."""
     (only, *_) = three()
-    tracker = attempts(only, retries=Retries(most=9), deadline=Deadline.after(0.05))
+    tracker = attempts(only, retries=Retries(maximum=9), deadline=Deadline.after(0.05))
     deployment, _ = tracker.next()
     tracker.note_failure(deployment, DOWN, admitted=True)
     with pytest.raises(CausewayError) as caught:

@@ -95,21 +95,21 @@ async def test_a_request_whose_wait_would_exceed_its_deadline_is_refused() -> No
 
 @settings(max_examples=30)
 @given(st.integers(0, 1_000_000), st.integers(1, 4), st.integers(0, 6))
-def test_no_slot_is_lost(seed: int, most: int, queue: int) -> None:
+def test_no_slot_is_lost(seed: int, slot_count: int, queue: int) -> None:
     """The limits hold while requests run, fail, expire and are cancelled. At the end all slots are free."""
     rng = random.Random(seed)
 
     async def use_a_slot(slots: ConcurrencyLimiter) -> None:
         with contextlib.suppress(RateLimited, DeadlineExceeded, ValueError):
             async with slots.acquire(Deadline.after(rng.choice([0.001, 5]))):
-                assert slots.busy <= most
+                assert slots.busy <= slot_count
                 assert slots.waiting <= queue
                 await asyncio.sleep(rng.choice([0, 0.0005, 0.001]))
                 if rng.random() < 0.2:
                     raise ValueError
 
     async def run() -> None:
-        slots = ConcurrencyLimiter(most, queue)
+        slots = ConcurrencyLimiter(slot_count, queue)
         tasks = []
         for _ in range(60):
             tasks.append(asyncio.create_task(use_a_slot(slots)))
@@ -121,7 +121,7 @@ def test_no_slot_is_lost(seed: int, most: int, queue: int) -> None:
         assert not [task for task in tasks if not task.cancelled() and task.exception()]
         assert (slots.busy, slots.waiting) == (0, 0)
         async with contextlib.AsyncExitStack() as stack:
-            for _ in range(most):
+            for _ in range(slot_count):
                 assert slots.free
                 await stack.enter_async_context(slots.acquire(LONG))
             assert not slots.free

@@ -28,15 +28,17 @@ def metric_sum(name: str, deployment: str, **labels: str) -> float:
 async def test_an_answer_is_measured(route: MakeRoute) -> None:
     """An answer counts once in each metric, with its tokens by kind, under its model and deployment."""
     measured("")
-    made = route(FakeModel("measured", EVENTS))
-    assert [event async for event in made.generate(PROMPT)] == EVENTS
-    name = made.targets[0].deployment.name
+    model_route = route(FakeModel("measured", EVENTS))
+    assert [event async for event in model_route.generate(PROMPT)] == EVENTS
+    name = model_route.targets[0].deployment.name
     for metric in (
         "client_operation_duration",
         "client_operation_time_to_first_chunk",
         "server_time_per_output_token",
     ):
-        assert metric_sum(f"gen_ai_{metric}_seconds_count", name, gen_ai_request_model=made.name) == 1, metric
+        assert metric_sum(f"gen_ai_{metric}_seconds_count", name, gen_ai_request_model=model_route.name) == 1, (
+            metric
+        )
     tokens = "gen_ai_client_token_usage_sum"
     assert metric_sum(tokens, name, gen_ai_token_type="input") == 7
     assert metric_sum(tokens, name, gen_ai_token_type="output") == 3
@@ -45,9 +47,9 @@ async def test_an_answer_is_measured(route: MakeRoute) -> None:
 async def test_a_failed_attempt_is_measured_with_its_error(route: MakeRoute) -> None:
     """Each attempt of each deployment is measured. A failed attempt has its error."""
     measured("")
-    made = route(FakeModel("broken", [Unavailable("down")]), FakeModel("whole", EVENTS))
-    assert [event async for event in made.generate(PROMPT)] == EVENTS
-    broken, whole = (target.deployment.name for target in made.targets)
+    model_route = route(FakeModel("broken", [Unavailable("down")]), FakeModel("whole", EVENTS))
+    assert [event async for event in model_route.generate(PROMPT)] == EVENTS
+    broken, whole = (target.deployment.name for target in model_route.targets)
     duration = "gen_ai_client_operation_duration_seconds_count"
     assert metric_sum(duration, broken, error_type="Unavailable") == 1
     assert metric_sum(duration, whole) == 1
@@ -57,7 +59,7 @@ async def test_a_failed_attempt_is_measured_with_its_error(route: MakeRoute) -> 
 async def test_circuits_and_load_are_measured(route: MakeRoute) -> None:
     """A scrape shows the state of the circuit, the running answers and the waiting requests of a deployment."""
     measured("")
-    deployment: Deployment = deployed(FakeModel("watched"), most=1, queue=1)
+    deployment: Deployment = deployed(FakeModel("watched"), slots=1, queue=1)
     metrics.watch(lambda: [deployment])
 
     def load() -> tuple[float, float]:
@@ -93,8 +95,8 @@ async def test_an_answer_has_a_span(route: MakeRoute) -> None:
         Event(EventKind.FINISH, text="stop"),
         Event(EventKind.USAGE, usage=Usage(7, 3, exact=True)),
     ]
-    made = route(FakeModel("spoken", events))
-    assert [event async for event in made.generate(prompt)] == events
+    model_route = route(FakeModel("spoken", events))
+    assert [event async for event in model_route.generate(prompt)] == events
     span = traced("chat public")[-1]
     assert span.kind is SpanKind.CLIENT
     attributes = dict(span.attributes or {})
@@ -103,7 +105,7 @@ async def test_an_answer_has_a_span(route: MakeRoute) -> None:
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "tests",
         "gen_ai.request.model": "public",
-        "causeway.deployment": made.targets[0].deployment.name,
+        "causeway.deployment": model_route.targets[0].deployment.name,
         "gen_ai.request.stream": True,
         "gen_ai.request.temperature": 0.5,
         "gen_ai.request.max_tokens": 9,
@@ -122,8 +124,8 @@ async def test_an_answer_in_one_piece_has_a_span(route: MakeRoute) -> None:
     traced("")
     body = b'{"model": "public", "messages": [], "temperature": "hot", "max_completion_tokens": 5, "n": 2}'
     answer = b'{"id": 7, "model": "m", "choices": [{"finish_reason": "length"}, {"finish_reason": null}]}'
-    made = route(FakeModel("whole", [Event(EventKind.COMPLETION, raw_json=answer)]))
-    assert [event async for event in made.generate(OpenAIRequest(body))]
+    model_route = route(FakeModel("whole", [Event(EventKind.COMPLETION, raw_json=answer)]))
+    assert [event async for event in model_route.generate(OpenAIRequest(body))]
     attributes = dict(traced("chat public")[-1].attributes or {})
     recorded = {
         name: value for name, value in attributes.items() if name.startswith(("gen_ai.request", "gen_ai.resp"))

@@ -92,7 +92,7 @@ async def test_an_error_of_the_caller_is_not_retried(route: MakeRoute, error: Ca
 async def test_failures_within_one_trace_count_as_one(route: MakeRoute) -> None:
     """All failures within one trace count as one for the circuit. Another trace's failure counts as another."""
     only = deployed(FakeModel("a", [DOWN]), failures=2)
-    model = route(only, retries=Retries(most=1))
+    model = route(only, retries=Retries(maximum=1))
     with trace.use_span(telemetry.unrecorded(Context())):
         assert [await failure(model), await failure(model)] == [DOWN, DOWN]
     assert only.circuit.admits
@@ -117,14 +117,14 @@ async def test_a_deployment_is_called_again_within_the_limits(
     """A deployment is called again up to the limit, with pauses. Then its error is raised."""
     only = deployment(stub, failures=100)
     stub.script(refusal(500, "a"), refusal(503, "b"), stream(["ok"]))
-    events = await ask(route(only, retries=Retries(most=2)))
+    events = await ask(route(only, retries=Retries(maximum=2)))
     assert [event.text for event in events if event.kind is EventKind.TEXT] == ["ok"]
     first, second, third = (request.at for request in stub.requests)
     assert second - first >= 0.1
     assert third - second >= 0.2
     stub.requests.clear()
     stub.script(*(refusal(500, str(number)) for number in range(4)))
-    error = await failure(route(only, retries=Retries(most=2)))
+    error = await failure(route(only, retries=Retries(maximum=2)))
     assert isinstance(error, UpstreamRejected)
     assert '"2"' in error.body
     assert len(stub.requests) == 3
@@ -134,11 +134,11 @@ async def test_a_deployment_is_called_again_within_the_limits(
 @pytest.mark.parametrize(
     ("fault", "retries", "seconds"),
     [
-        ("fault-500", Retries(most=9, within=0.05), 60),  # the pause exceeds the time for retries
-        ("fault-503", Retries(most=9, within=1.0), 60),  # the server asks for a longer pause
-        ("fault-503", Retries(most=9), 1.5),  # the pause exceeds the deadline
-        ("fault-hang-before", Retries(most=9), 60),  # a time-out is not repeated
-        ("fault-429", Retries(most=9), 60),  # a rate limit is not repeated
+        ("fault-500", Retries(maximum=9, within=0.05), 60),  # the pause exceeds the time for retries
+        ("fault-503", Retries(maximum=9, within=1.0), 60),  # the server asks for a longer pause
+        ("fault-503", Retries(maximum=9), 1.5),  # the pause exceeds the deadline
+        ("fault-hang-before", Retries(maximum=9), 60),  # a time-out is not repeated
+        ("fault-429", Retries(maximum=9), 60),  # a rate limit is not repeated
     ],
 )
 async def test_retries_have_limits(
@@ -225,7 +225,7 @@ async def test_load_follows_weights(route: MakeRoute) -> None:
 
 async def test_the_second_tier_answers_if_the_first_is_full(route: MakeRoute) -> None:
     """The second tier answers if the first one is full."""
-    first, second = deployed(FakeModel("a", [0.05, START]), most=1, queue=1), deployed(FakeModel("b"))
+    first, second = deployed(FakeModel("a", [0.05, START]), slots=1, queue=1), deployed(FakeModel("b"))
     both = route(first, second, tiers=True)
     await asyncio.gather(*(ask(both) for _ in range(3)))
     assert [len(deployment.model.prompts) for deployment in (first, second)] == [2, 1]  # type: ignore[attr-defined]  # the fakes
@@ -234,8 +234,8 @@ async def test_the_second_tier_answers_if_the_first_is_full(route: MakeRoute) ->
 async def test_a_free_slot_takes_precedence_over_the_weight(route: MakeRoute) -> None:
     """A request uses a free deployment before it waits for a heavier one of the same tier."""
     first, second = (
-        deployed(FakeModel("a", [0.05]), most=1, queue=9),
-        deployed(FakeModel("b", [0.05]), most=4, queue=9),
+        deployed(FakeModel("a", [0.05]), slots=1, queue=9),
+        deployed(FakeModel("b", [0.05]), slots=4, queue=9),
     )
     both = route(first, second, weights=(100, 1))
     tasks = [asyncio.create_task(ask(both)) for _ in range(5)]
@@ -246,7 +246,7 @@ async def test_a_free_slot_takes_precedence_over_the_weight(route: MakeRoute) ->
 
 async def test_a_request_to_full_deployments_is_refused_at_once(route: MakeRoute) -> None:
     """A request to full deployments is refused at once with a retry time."""
-    only = deployed(FakeModel("a", [600.0]), most=1, queue=1)
+    only = deployed(FakeModel("a", [600.0]), slots=1, queue=1)
     tasks = [asyncio.create_task(ask(route(only))) for _ in range(2)]
     await asyncio.sleep(0.01)
     error = await failure(route(only))
@@ -261,7 +261,7 @@ async def test_a_request_to_full_deployments_is_refused_at_once(route: MakeRoute
 
 async def test_a_deadline_that_passes_in_the_queue_is_not_a_rate_limit(route: MakeRoute) -> None:
     """A deadline that passes in the queue raises DeadlineExceeded, not RateLimited."""
-    only = deployed(FakeModel("a", [600.0]), most=1, queue=1)
+    only = deployed(FakeModel("a", [600.0]), slots=1, queue=1)
     task = asyncio.create_task(ask(route(only)))
     await asyncio.sleep(0.01)
     assert isinstance(await failure(route(only), Deadline.after(0.05)), DeadlineExceeded)
@@ -291,7 +291,7 @@ async def test_a_cancelled_request_never_reaches_the_server(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment
 ) -> None:
     """A request that is cancelled in the queue does not reach the server."""
-    only = deployment(stub, "fault-hang-before", limits=Limits(), most=1, queue=5)
+    only = deployment(stub, "fault-hang-before", limits=Limits(), slots=1, queue=5)
     tasks = [asyncio.create_task(ask(route(only))) for _ in range(3)]
     await eventually(lambda: bool(stub.requests) and only.slots.waiting == 2)
     tasks[1].cancel()
@@ -311,12 +311,12 @@ async def test_no_slot_and_no_connection_stays_busy(
     """After any mix of answers, faults and cancellations, no slot and no connection is busy."""
     limits = Limits(connect=1.0, first_byte=0.1, idle=0.1, max_bytes=100_000)
     names = ["stub", *(name for name in FAULTS if "huge" not in name)]
-    first = [deployment(stub, name, limits=limits, most=2, queue=1, failures=3, seconds=1) for name in names]
-    last = deployment(other, limits=limits, most=3, queue=2)
+    first = [deployment(stub, name, limits=limits, slots=2, queue=1, failures=3, seconds=1) for name in names]
+    last = deployment(other, limits=limits, slots=3, queue=2)
     ends: collections.Counter[str] = collections.Counter()
 
     async def visit(number: int) -> None:
-        one = route(first[number % len(first)], last, tiers=True, retries=Retries(most=1, within=0.3))
+        one = route(first[number % len(first)], last, tiers=True, retries=Retries(maximum=1, within=0.3))
         try:
             await ask(one, deadline=Deadline.after(2))
             ends["whole"] += 1

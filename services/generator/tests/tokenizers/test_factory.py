@@ -29,9 +29,9 @@ MESSAGES = [ChatMessage("user", "the ferry")]
 )
 def test_the_specification_selects_the_tokenizer(spec: TokenizerSpec, kind: type, exact: bool) -> None:
     """The specification or the model's name selects the tokenizer. Only a model's own tokenizer is exact."""
-    made = counter(spec)
-    assert type(made) is kind
-    assert made.exact is exact
+    token_counter = counter(spec)
+    assert type(token_counter) is kind
+    assert token_counter.exact is exact
 
 
 def test_a_tokenizer_file_uses_the_template_beside_it(tokenizer_directory: Path) -> None:
@@ -71,13 +71,15 @@ def test_every_counter_keeps_the_contract(name: str, tokenizer_directory: Path) 
     """An empty text has no tokens. A longer text has at least as many tokens as a shorter one, and a conversation
     at least those of its texts. Texts may contain any characters.
     """
-    made: TokenCounter = counter(TokenizerSpec(str(tokenizer_directory) if name == "file" else name))
-    assert made.count("") == 0
-    assert 0 < made.count("one two") <= made.count("one two three four")
-    assert made.count_messages(MESSAGES) >= made.count("the ferry")
+    token_counter: TokenCounter = counter(TokenizerSpec(str(tokenizer_directory) if name == "file" else name))
+    assert token_counter.count("") == 0
+    assert 0 < token_counter.count("one two") <= token_counter.count("one two three four")
+    assert token_counter.count_messages(MESSAGES) >= token_counter.count("the ferry")
     texts = ["", "the ferry", "one two"]
-    assert made.count_all(texts) == [made.count(text) for text in texts]
-    assert made.count_all([]) == []
-    assert made.count("half a \ud83d pair") > 0
+    assert token_counter.count_all(texts) == [token_counter.count(text) for text in texts]
+    assert token_counter.count_all([]) == []
+    assert token_counter.count("half a \ud83d pair") > 0
     parts = b'[{"type":"text","text":"the ferry"},{"type":"image_url","image_url":{"url":"data:,"}}]'
-    assert made.count_messages([ChatMessage("user", content_json=parts)]) >= made.count("the ferry")
+    assert token_counter.count_messages([ChatMessage("user", content_json=parts)]) >= token_counter.count(
+        "the ferry"
+    )

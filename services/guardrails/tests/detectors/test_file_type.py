@@ -27,9 +27,9 @@ _XML_BOMB = '<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>'
 @pytest.fixture
 async def processes() -> AsyncIterator[CheckProcesses]:
     """Yield processes that parse texts, with enough time for a busy machine."""
-    made = CheckProcesses(CheckLimits(seconds=20))
-    yield made
-    await made.aclose()
+    processes = CheckProcesses(CheckLimits(seconds=20))
+    yield processes
+    await processes.aclose()
 
 
 @pytest.mark.parametrize(

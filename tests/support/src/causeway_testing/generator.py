@@ -141,7 +141,7 @@ def deployed(
     model: Model,
     *,
     name: str = "",
-    most: int = 100,
+    slots: int = 100,
     queue: int = 0,
     failures: int = 5,
     seconds: float = 10.0,
@@ -151,7 +151,7 @@ def deployed(
     name = name or model.name
     circuit = CircuitBreaker(name, failures=failures, seconds=seconds)
     return Deployment(
-        name, model, slots=ConcurrencyLimiter(most, queue), circuit=circuit, first_token_timeout=first_token
+        name, model, slots=ConcurrencyLimiter(slots, queue), circuit=circuit, first_token_timeout=first_token
     )
 
 
@@ -161,7 +161,7 @@ class FakeCatalogue:
     def __init__(self, *models: Model) -> None:
         self._models = Models(
             [
-                Route(model.name, [Target(deployed(model))], tokens=model.tokens, retries=Retries(most=0))
+                Route(model.name, [Target(deployed(model))], tokens=model.tokens, retries=Retries(maximum=0))
                 for model in models
             ]
         )

@@ -31,11 +31,11 @@ class Retries:
     """The limits on the retries of one request.
 
     Attributes:
-        most: The maximum number of retries.
+        maximum: The maximum number of retries.
         within: The seconds since the start of the request within which a retry may begin.
     """
 
-    most: int = 2
+    maximum: int = 2
     within: float = 10.0
 
 
@@ -96,7 +96,7 @@ class Attempts:
         untried = least_busy((target for target in candidates if target.deployment not in self._errors), self._rng)
         if untried is not None:
             return untried.deployment, 0.0
-        if self._retried < self._retries.most:
+        if self._retried < self._retries.maximum:
             repeated = least_busy(
                 (target for target in candidates if _is_repeatable(self._errors[target.deployment])), self._rng
             )
