@@ -125,6 +125,6 @@ def test_more_detectors_judge_shorter_texts(workers: ThreadPool) -> None:
     one, four = library.build([EMAIL]), library.build([EMAIL] * 4)
     assert one is not None
     assert four is not None
-    assert one.fit(["a" * 4096], DetectionContext())
-    assert not four.fit(["a" * 1025], DetectionContext())
-    assert four.fit(["a" * 1024], DetectionContext())
+    assert one.can_judge(["a" * 4096], DetectionContext())
+    assert not four.can_judge(["a" * 1025], DetectionContext())
+    assert four.can_judge(["a" * 1024], DetectionContext())

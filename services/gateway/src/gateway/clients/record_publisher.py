@@ -44,7 +44,7 @@ class RecordPublisher:
         self._unacknowledged = set(self._failures)
         self._complete.clear()
         for at, record in enumerate(records):
-            reply, headers = f"{self._inbox}.{self._batch}.{at}", {Header.MSG_ID.value: record.id}
+            reply, headers = f"{self._inbox}.{self._batch_number}.{at}", {Header.MSG_ID.value: record.id}
             try:
                 await client.publish(record.subject, record.payload, reply=reply, headers=headers)
             except NATS_FAILURES as error:
