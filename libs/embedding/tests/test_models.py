@@ -66,8 +66,8 @@ async def test_the_model_for_many_languages_may_be_the_only_one(tmp_path: Path) 
 async def test_the_hint_says_how_to_install_the_optional_model(cache: Path) -> None:
     """The message says how to install the optional model. Other models have no such message."""
     models = opened(None, cache)
-    assert "make multilingual" in models.hint("multilingual-e5-small")
-    assert models.hint("another") == ""
+    assert "make multilingual" in models.install_hint("multilingual-e5-small")
+    assert models.install_hint("another") == ""
     await models.aclose()
 
 
@@ -87,7 +87,7 @@ async def test_the_models_of_a_file(cache: Path, tmp_path: Path, embedding_serve
     remote = models.get("remote")
     assert remote is models.default
     assert models.get("another") is None
-    assert (models.fitting("remote", 256), models.fitting("remote", 255), models.fitting("x", 256)) == (
+    assert (models.find("remote", 256), models.find("remote", 255), models.find("x", 256)) == (
         remote,
         None,
         None,

@@ -191,8 +191,8 @@ class Answer:
     @property
     def citations(self) -> list[Citation]:
         """Return the sources that the text cites in square brackets, in its order, without duplicates."""
-        named = dict.fromkeys(_BRACKETS.findall(self.text))
-        return [Citation.of(name) for name in named if not self.sources or name in self.sources]
+        names = dict.fromkeys(_BRACKETS.findall(self.text))
+        return [Citation.of(name) for name in names if not self.sources or name in self.sources]
 
     def add_context(self, body: Mapping[str, Any]) -> None:
         """Add sources and steps from the ``context`` of an answer or of one of its lines."""

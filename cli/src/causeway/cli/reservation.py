@@ -42,8 +42,8 @@ def lock(data_dir: Path) -> int:
     except OSError as error:
         os.close(descriptor)
         other = stack_file.read(data_dir)
-        where = f" at {other['url']}" if "url" in other else ""
-        raise InUse(f"a stack already runs on {data_dir}{where}") from error
+        address = f" at {other['url']}" if "url" in other else ""
+        raise InUse(f"a stack already runs on {data_dir}{address}") from error
     return descriptor
 
 

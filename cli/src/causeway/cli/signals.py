@@ -18,14 +18,14 @@ def cancelled_by_signals(on_repeat: Callable[[], None]) -> Iterator[None]:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    seen = False
+    received = False
 
     def handle() -> None:
-        nonlocal seen
-        if seen:
+        nonlocal received
+        if received:
             on_repeat()
         else:
-            seen = True
+            received = True
             task.cancel()
 
     for number in numbers:

@@ -60,7 +60,7 @@ class _Supervised:
     log: OutputLog
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     process: asyncio.subprocess.Process | None = None
-    copy: asyncio.Task[None] | None = None
+    copy_task: asyncio.Task[None] | None = None
     exits: int = 0
     supervision: asyncio.Task[None] | None = None
 
@@ -97,7 +97,7 @@ class Supervisor:
         self._grace = grace
         self._lifeline = Lifeline(pass_fds)
         self._programs: dict[str, _Supervised] = {}
-        self._copies: set[asyncio.Task[None]] = set()
+        self._copy_tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -159,8 +159,8 @@ class Supervisor:
             if supervised.stopping.is_set():
                 return
             self._on_pid_change()
-            assert supervised.copy is not None
-            await asyncio.wait([supervised.copy], timeout=1)  # the pipe may still contain the last lines
+            assert supervised.copy_task is not None
+            await asyncio.wait([supervised.copy_task], timeout=1)  # the pipe may still contain the last lines
             if code == EXIT_CONFIGURATION:
                 self._fail(with_last_lines(f"{name} refuses its configuration", supervised.log.last_lines))
                 return
@@ -188,9 +188,9 @@ class Supervisor:
             raise
         finally:
             os.close(write_end)
-        supervised.copy = asyncio.create_task(supervised.log.copy(read_end))
-        self._copies.add(supervised.copy)
-        supervised.copy.add_done_callback(self._copies.discard)
+        supervised.copy_task = asyncio.create_task(supervised.log.copy(read_end))
+        self._copy_tasks.add(supervised.copy_task)
+        supervised.copy_task.add_done_callback(self._copy_tasks.discard)
         return process
 
     def _fail(self, message: str) -> None:
@@ -203,11 +203,11 @@ class Supervisor:
         for supervised in reversed(self._programs.values()):
             await self._stop(supervised)
         self._lifeline.close()
-        if self._copies:
+        if self._copy_tasks:
             # A process that has left the group may keep a pipe open, so the wait has a time-out.
-            _, pending = await asyncio.wait(self._copies, timeout=1)
-            for copy in pending:
-                copy.cancel()
+            _, pending = await asyncio.wait(self._copy_tasks, timeout=1)
+            for task in pending:
+                task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
         for supervised in self._programs.values():
             supervised.log.close()

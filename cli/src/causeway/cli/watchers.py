@@ -150,11 +150,11 @@ def _grouped_warnings(outcomes: Sequence[Outcome]) -> Iterator[str]:
                 places.setdefault(warning.message, []).append((outcome.source.name, warning.place))
             more += outcome.job.warning_count - len(outcome.job.warnings)
     for message, found in places.items():
-        where = ", ".join(filter(None, found[0]))
+        location = ", ".join(filter(None, found[0]))
         if len(found) > 1:
             files = render.counted(len({name for name, _ in found}), "file")
-            where = f"{render.counted(len(found), 'part')} of {files}, for example {where}"
-        yield f"not read: {where}: {message}"
+            location = f"{render.counted(len(found), 'part')} of {files}, for example {location}"
+        yield f"not read: {location}: {message}"
     if more:
         yield f"not read: {render.counted(more, 'more part')}"
 

@@ -113,5 +113,5 @@ def _long_name(name: str) -> str:
     """Return the original name: ``l3.fi.w`` becomes ``encoder.layer.3.intermediate.dense.weight``."""
     if name in _TENSORS:
         return _TENSORS[name]
-    layer, which, part = name.split(".")
-    return f"encoder.layer.{layer[1:]}.{_LAYER[which]}.{_PARTS[part]}"
+    layer, component, part = name.split(".")
+    return f"encoder.layer.{layer[1:]}.{_LAYER[component]}.{_PARTS[part]}"

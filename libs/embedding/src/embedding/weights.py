@@ -76,12 +76,12 @@ def find_e5_files() -> ModelFiles:
 
 def _find(distribution: str, name: str) -> Path:
     try:
-        listed = files(distribution) or []
+        distribution_files = files(distribution) or []
     except PackageNotFoundError:
         raise WeightsMissing(
             f"The model's weights are not installed: install the distribution {distribution}."
         ) from None
-    for file in listed:
+    for file in distribution_files:
         if file.as_posix().endswith(name):
             return Path(str(file.locate()))
     raise WeightsMissing(f"The distribution {distribution} does not contain {name.rpartition('/')[2]}.")

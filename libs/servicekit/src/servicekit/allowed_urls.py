@@ -105,8 +105,8 @@ UrlPatterns = Annotated[list[str], AfterValidator(_patterns)]
 def _parsed(pattern: str) -> _Hosts:
     host, _, port = pattern.strip().lower().partition(":")
     name = host.removeprefix("*.")
-    named = host == "*" or _NAME.fullmatch(name)
-    if not named or (":" in pattern and not (port.isdecimal() and 0 < int(port) < 65536)):
+    is_host = host == "*" or _NAME.fullmatch(name)
+    if not is_host or (":" in pattern and not (port.isdecimal() and 0 < int(port) < 65536)):
         raise ValueError(f"{pattern!r} is not a host, *.host or *, with or without a port")
     return _Hosts(host, int(port or 0))
 

@@ -5,7 +5,7 @@ import resource
 import structlog
 
 _log = structlog.get_logger(__name__)
-_OTHERS = 256
+_OTHER_DESCRIPTORS = 256
 """Descriptors for other purposes: services, the broker, files of uploads, logs, libraries."""
 
 
@@ -19,11 +19,11 @@ def limit(requested: int, what: str) -> int:
         what: The name of the resources, for the log.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = requested + _OTHERS
+    needed = requested + _OTHER_DESCRIPTORS
     if soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    possible = max(1, min(requested, soft - _OTHERS))
+    possible = max(1, min(requested, soft - _OTHER_DESCRIPTORS))
     if possible < requested:
         _log.warning("too few file descriptors for the settings", what=what, wanted=requested, limit=possible)
     return possible

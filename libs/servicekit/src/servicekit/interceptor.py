@@ -27,7 +27,7 @@ from servicekit.rpc_errors import pack
 _tracer = telemetry.tracer(__name__)
 _calls = metrics.durations(__name__, "rpc.server.call.duration", "Seconds from the start of a call to its end.")
 _log = structlog.get_logger(__name__)
-_SERVER_FAULT = 500
+_FIRST_SERVER_ERROR = 500
 _CAUSE_LENGTH = 500
 # The codes that OpenTelemetry's conventions count as errors of a server. UNIMPLEMENTED is left out, because an
 # unknown method is an error of the caller.
@@ -68,14 +68,14 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or method.startswith("/grpc."):
             return handler
         if handler.response_streaming:
-            behaviour = _streaming(method, self._callers, handler.stream_stream or handler.unary_stream)
+            behaviour = _wrap_streaming(method, self._callers, handler.stream_stream or handler.unary_stream)
             make = (
                 grpc.stream_stream_rpc_method_handler
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
         else:
-            behaviour = _single(method, self._callers, handler.stream_unary or handler.unary_unary)
+            behaviour = _wrap_single(method, self._callers, handler.stream_unary or handler.unary_unary)
             make = (
                 grpc.stream_unary_rpc_method_handler
                 if handler.request_streaming
@@ -84,18 +84,18 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         return make(behaviour, handler.request_deserializer, handler.response_serializer)
 
 
-def _single(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
+def _wrap_single(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
     async def run(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
-        async with _scope(method, callers, context):
+        async with _call_scope(method, callers, context):
             return await behaviour(request, context)
 
     return run
 
 
-def _streaming(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
+def _wrap_streaming(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
     # The wrapper writes and does not yield, so that the handler's generator runs and ends in one task and context.
     async def run(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
-        async with _scope(method, callers, context):
+        async with _call_scope(method, callers, context):
             messages: AsyncGenerator[Any, None] = behaviour(request, context)
             async with contextlib.aclosing(messages):
                 async for message in messages:
@@ -105,7 +105,7 @@ def _streaming(method: str, callers: frozenset[str] | None, behaviour: Any) -> A
 
 
 @contextlib.asynccontextmanager
-async def _scope(
+async def _call_scope(
     method: str, callers: frozenset[str] | None, context: "grpc.aio.ServicerContext[Any, Any]"
 ) -> AsyncIterator[None]:
     carrier = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
@@ -119,7 +119,7 @@ async def _scope(
             record_exception=False,
             set_status_on_exception=False,
         ) as span,
-        measured.recorded_on(span),
+        measured.record_on(span),
     ):
         try:
             if callers is not None:
@@ -156,7 +156,7 @@ async def _scope(
         if isinstance(failure, Unavailable | DeadlineExceeded):
             # A dependency is unavailable. A stack for each call would fill the log during the outage.
             _log.warning("call failed", error=message, cause=_cause(failure), **measured.fields)
-        elif http_status(failure) >= _SERVER_FAULT:
+        elif http_status(failure) >= _FIRST_SERVER_ERROR:
             _log.error("call failed", error=message, exc_info=failure, **measured.fields)
         else:
             _log.info("call refused", error=message, **measured.fields)
@@ -192,7 +192,7 @@ class _Measured:
         return self
 
     @contextlib.contextmanager
-    def recorded_on(self, span: Span) -> Iterator[None]:
+    def record_on(self, span: Span) -> Iterator[None]:
         """Record the final code of the call on its span."""
         try:
             yield

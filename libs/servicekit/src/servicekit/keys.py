@@ -255,8 +255,8 @@ def document_id(sourcefile: str, owner: str = "") -> str:
         owner: The user who owns the document. Documents of different users do not replace each other. Empty: the
             document has no owner.
     """
-    named = f"{owner}\0{sourcefile}" if owner else sourcefile
-    return hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()
+    text = f"{owner}\0{sourcefile}" if owner else sourcefile
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def file_id(index: str, document: str) -> str:

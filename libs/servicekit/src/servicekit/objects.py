@@ -21,7 +21,7 @@ import nats.errors
 import nats.js.errors
 from nats.js import JetStreamContext
 
-_PIECE = 128 * 1024
+_PIECE_BYTES = 128 * 1024
 _PURGE_SECONDS = 2.0
 _WRONG_LAST_SEQUENCE = 10071
 
@@ -49,7 +49,7 @@ async def put_once(
     size = count = 0
     commit_sent = False
     try:
-        while piece := source.read(_PIECE):
+        while piece := source.read(_PIECE_BYTES):
             digest.update(piece)
             await jetstream.publish(pieces, piece)
             _raise_if_cancelled()
@@ -63,7 +63,7 @@ async def put_once(
             "chunks": count,
             "mtime": datetime.now(UTC).isoformat(),
             "digest": _digest(digest.digest()),
-            "options": {"max_chunk_size": _PIECE},
+            "options": {"max_chunk_size": _PIECE_BYTES},
         }
         if headers:
             info["headers"] = {key: [value] for key, value in headers.items() if value}

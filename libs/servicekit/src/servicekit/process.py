@@ -89,7 +89,7 @@ def run(
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 100)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        code = _served(runner, settings, serve, own_metrics=own_metrics)
+        code = _run_service(runner, settings, serve, own_metrics=own_metrics)
         # The end of this block waits for the threads of the event loop. The timer limits this wait.
         exit_timer = threading.Timer(_EXIT_SECONDS, _exit, [code, provider])
         exit_timer.daemon = True
@@ -99,7 +99,7 @@ def run(
     return code
 
 
-def _served(
+def _run_service(
     runner: asyncio.Runner, settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]], *, own_metrics: bool
 ) -> int:
     try:
@@ -107,7 +107,7 @@ def _served(
         if settings.metrics_port is not None and not own_metrics:
             metrics.install(registry)
         with metrics.served(registry, settings.host, None if own_metrics else settings.metrics_port):
-            runner.run(_until_signal(settings, serve))
+            runner.run(_serve_until_signal(settings, serve))
     except CausewayError as error:
         _log.critical("cannot continue", error=error.message, exc_info=error.__cause__)
         return EXIT_CONFIGURATION if isinstance(error, InvalidRequest) else 1
@@ -136,7 +136,7 @@ def _print_error(line: str) -> None:
     print(line, file=sys.stderr)  # noqa: T201  # logs are not set up yet
 
 
-async def _until_signal(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
+async def _serve_until_signal(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

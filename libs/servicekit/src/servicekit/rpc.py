@@ -77,7 +77,7 @@ async def client_stream(
     """
     with current_span(name, method) as span:
         try:
-            call = await _connected(method, deadline, None)
+            call = await _begin_call(method, deadline, None)
         except AioRpcError as error:
             raise span.failed(error) from error
         final = _FinalStatus(call)
@@ -87,7 +87,7 @@ async def client_stream(
                 await call.done_writing()
             return await call
         except AioRpcError as error:
-            raise span.failed(await final.of(error) or error) from error
+            raise span.failed(await final.resolve(error) or error) from error
         finally:
             call.cancel()
             if isinstance(requests, AsyncGenerator):
@@ -138,7 +138,7 @@ async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> Asy
     call: Any = None
     try:
         try:
-            call = await _connected(method, deadline, span.context)
+            call = await _begin_call(method, deadline, span.context)
         except AioRpcError as error:
             raise span.failed(error) from error
         yield Exchange(call, span)
@@ -170,7 +170,7 @@ class Exchange:
             self._span.code = grpc.StatusCode.OK
             return EOF
         except AioRpcError as error:
-            if (cause := await self._final.of(error)) is None:
+            if (cause := await self._final.resolve(error)) is None:
                 self._span.code = grpc.StatusCode.OK
                 return EOF
             raise self._span.failed(cause) from error
@@ -219,7 +219,7 @@ class _FinalStatus:
         self._known = False
         call.add_done_callback(self._record)
 
-    async def of(self, error: AioRpcError) -> AioRpcError | None:
+    async def resolve(self, error: AioRpcError) -> AioRpcError | None:
         """Return the error behind a failed read; None if the service ended the call successfully.
 
         If the service's status does not arrive in time, the result is ``error``.
@@ -251,7 +251,7 @@ def _result(coroutine: Coroutine[Any, Any, R]) -> R:
     raise AssertionError("the call has not ended")
 
 
-async def _connected(method: Callable[..., Any], deadline: Deadline, context: Context | None) -> Any:
+async def _begin_call(method: Callable[..., Any], deadline: Deadline, context: Context | None) -> Any:
     """Begin a call whose requests cannot be sent twice; return it when a connection has accepted it.
 
     Raises:
@@ -278,15 +278,15 @@ async def _write_all(call: Any, requests: AsyncIterable[Message] | Iterable[Mess
     # A service may respond before it has read all requests. Then the remaining requests are not sent.
     if isinstance(requests, AsyncIterable):
         async for request in requests:
-            if not await _written(call, request):
+            if not await _write(call, request):
                 return
     else:
         for request in requests:
-            if not await _written(call, request):
+            if not await _write(call, request):
                 return
 
 
-async def _written(call: Any, message: Message) -> bool:
+async def _write(call: Any, message: Message) -> bool:
     try:
         await call.write(message)
     except (AioRpcError, asyncio.InvalidStateError):

@@ -35,9 +35,9 @@ def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, b
         left -= len(name)
         if left <= 0:
             break
-        kept = bounded(value, min(MAX_FACT_BYTES, left))
-        info.metadata[name] = kept
-        left -= len(kept.encode())
+        truncated = bounded(value, min(MAX_FACT_BYTES, left))
+        info.metadata[name] = truncated
+        left -= len(truncated.encode())
     message = bounded(error.message, MAX_MESSAGE_BYTES)
     status = status_pb2.Status(code=row.code.value[0], message=message)
     status.details.add().Pack(info)
@@ -54,9 +54,9 @@ def unpack(error: AioRpcError) -> CausewayError:
     """Return the error that the service raised, or the table's class for a code of gRPC itself."""
     for name, value in error.trailing_metadata() or ():
         if name == _TRAILER and isinstance(value, bytes):
-            known = _from_details(value, error.code())
-            if known is not None:
-                return known
+            unpacked = _from_details(value, error.code())
+            if unpacked is not None:
+                return unpacked
     details = error.details() or ""
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger than max" in details:
         # gRPC uses the same code for an overloaded server and for a message above the size limit.

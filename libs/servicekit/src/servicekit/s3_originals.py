@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from obstore import GetResult
     from obstore.store import ClientConfig, S3Credential
 
-_PART = 8 * 1024 * 1024
+_PART_BYTES = 8 * 1024 * 1024
 """Bytes of a part of a large original. Each part is in memory while it is sent."""
-_PARTS_AT_ONCE = 2
-_PIECE = 1024 * 1024
+_MAX_CONCURRENT_PARTS = 2
+_PIECE_BYTES = 1024 * 1024
 _RESPONSE_SECONDS = 30
 _RETRY_SECONDS = 2.0
 _RENEW_SECONDS = 60
@@ -92,8 +92,8 @@ class S3OriginalStore:
         """See `original_store.OriginalStore`."""
         _check(name)
         start = source.tell()
-        content = source.read(_PART + 1)
-        if len(content) <= _PART:
+        content = source.read(_PART_BYTES + 1)
+        if len(content) <= _PART_BYTES:
             attributes = {"sha256": await asyncio.to_thread(_sha256, io.BytesIO(content)), "facts": _encoded(facts)}
             with self._call("put"), contextlib.suppress(exceptions.AlreadyExistsError):
                 await obstore.put_async(
@@ -112,8 +112,8 @@ class S3OriginalStore:
                 self._store,
                 name,
                 source,
-                chunk_size=_PART,
-                max_concurrency=_PARTS_AT_ONCE,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_MAX_CONCURRENT_PARTS,
                 attributes=attributes,
             )
 
@@ -158,7 +158,7 @@ class S3OriginalStore:
         return None
 
     async def _pieces(self, found: "GetResult") -> AsyncIterator[memoryview]:
-        pieces = found.stream(min_chunk_size=_PIECE).__aiter__()
+        pieces = found.stream(min_chunk_size=_PIECE_BYTES).__aiter__()
         while True:
             with self._call("get"):
                 try:
@@ -230,8 +230,8 @@ def _usable(variable: str, path: Path | None) -> Iterator[None]:
     except (OSError, ValueError, exceptions.BaseError) as error:
         # The message of a UnicodeDecodeError would contain a part of the file.
         reason = type(error).__name__ if isinstance(error, UnicodeError) else str(error).splitlines()[0]
-        where = f" ({path})" if path else ""
-        raise InvalidRequest(f"{variable}{where} cannot be used: {reason}.") from error
+        location = f" ({path})" if path else ""
+        raise InvalidRequest(f"{variable}{location} cannot be used: {reason}.") from error
 
 
 def _check(name: str) -> None:
@@ -242,16 +242,16 @@ def _check(name: str) -> None:
 
 def _sha256(source: BinaryIO) -> str:
     digest = hashlib.sha256()
-    while piece := source.read(_PIECE):
+    while piece := source.read(_PIECE_BYTES):
         digest.update(piece)
     return digest.hexdigest()
 
 
 def _encoded(facts: Mapping[str, str] | None) -> str:
     """Return the facts as an ASCII header value. If the value is too long, the longest facts are omitted."""
-    kept = sorted((facts or {}).items(), key=lambda fact: len(fact[1]))
-    while len(text := base64.urlsafe_b64encode(json.dumps(dict(kept)).encode()).decode()) > _MAX_FACTS_BYTES:
-        kept.pop()
+    included = sorted((facts or {}).items(), key=lambda fact: len(fact[1]))
+    while len(text := base64.urlsafe_b64encode(json.dumps(dict(included)).encode()).decode()) > _MAX_FACTS_BYTES:
+        included.pop()
     return text
 
 

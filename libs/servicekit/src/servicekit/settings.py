@@ -29,9 +29,9 @@ def unknown_variables(variables: Iterable[str]) -> Iterator[tuple[str, str | Non
     """
     for name in sorted(variable for variable in variables if variable.upper().startswith(_PREFIX)):
         if name.upper() not in NAMES and _OTHERS.fullmatch(name.upper()) is None:
-            own = name.upper().removeprefix(_PREFIX)
-            near = difflib.get_close_matches(own, [setting.removeprefix(_PREFIX) for setting in NAMES], 1)
-            yield name, _PREFIX + near[0] if near else None
+            suffix = name.upper().removeprefix(_PREFIX)
+            matches = difflib.get_close_matches(suffix, [setting.removeprefix(_PREFIX) for setting in NAMES], 1)
+            yield name, _PREFIX + matches[0] if matches else None
 
 
 class ServiceSettings(BaseSettings):

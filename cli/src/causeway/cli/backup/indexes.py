@@ -57,8 +57,8 @@ class RetrieverIndexes:
         """Create an index from its file in the folder."""
 
         async def requests() -> AsyncIterator[backup_pb2.RestoreIndexRequest]:
-            named = backup_pb2.TenantIndex(tenant=index.tenant, index=index.name)
-            begin = backup_pb2.RestoredIndex(index=named, manifest=index.manifest.encode())
+            target = backup_pb2.TenantIndex(tenant=index.tenant, index=index.name)
+            begin = backup_pb2.RestoredIndex(index=target, manifest=index.manifest.encode())
             yield backup_pb2.RestoreIndexRequest(begin=begin)
             async for piece in folder.pieces(index.part, _PIECE_BYTES):
                 yield backup_pb2.RestoreIndexRequest(points=piece)

@@ -110,17 +110,17 @@ async def _listing_indexes(client: Client) -> AsyncIterator[None]:
 
 async def stream(client: Client, out: Console, question: str, overrides: dict[str, object]) -> Answer:
     """Show the answer while it streams, and return it."""
-    begun = False
+    has_text = False
 
     def show(text: str) -> None:
-        nonlocal begun
-        begun = True
+        nonlocal has_text
+        has_text = True
         render.piece(out, text)
 
     try:
         return await client.ask_streaming(question, overrides, show)
     finally:
-        if begun:
+        if has_text:
             render.line(out)
 
 

@@ -125,10 +125,10 @@ def _show(line: str) -> None:
     render.line(render.console(stderr=True), line)
 
 
-def _show_contents(what: str, contents: "Contents") -> None:
+def _show_contents(subject: str, contents: "Contents") -> None:
     size = sum(part.size for part in contents.parts)
     render.line(
         render.console(),
-        f"{what} {contents.created_at:%Y-%m-%d %H:%M:%S} UTC: {len(contents.indexes)} indexes, "
+        f"{subject} {contents.created_at:%Y-%m-%d %H:%M:%S} UTC: {len(contents.indexes)} indexes, "
         f"{len(contents.streams)} streams, {size} bytes.",
     )

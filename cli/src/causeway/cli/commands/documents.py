@@ -163,8 +163,8 @@ async def _find(library: Library, index: str, name: str) -> dict[str, Any]:
 
 
 def _readers(document: dict[str, Any]) -> str:
-    listed = [*document["oids"], *(f"group {group}" for group in document["groups"])]
-    return ", ".join(listed) if listed else "all callers of the tenant"
+    readers = [*document["oids"], *(f"group {group}" for group in document["groups"])]
+    return ", ".join(readers) if readers else "all callers of the tenant"
 
 
 def _size(count: float) -> str:

@@ -123,8 +123,8 @@ def delete(
 
     The exit code is 1 if a response is unknown.
     """
-    what = render.counted(len(response_ids), "response")
-    if not yes and not confirmed(f"Delete {what} irrevocably?", f"use --yes to delete {what}"):
+    subject = render.counted(len(response_ids), "response")
+    if not yes and not confirmed(f"Delete {subject} irrevocably?", f"use --yes to delete {subject}"):
         raise typer.Exit(1)
 
     async def remove(library: Library, response_id: str) -> None:

@@ -66,8 +66,8 @@ def usage(
     out = render.console()
     if as_json:
         for group, total in found.items():
-            named = dict(zip(groups, group, strict=True))
-            out.file.write(json.dumps({**named, **dataclasses.asdict(total)}, ensure_ascii=False) + "\n")
+            members = dict(zip(groups, group, strict=True))
+            out.file.write(json.dumps({**members, **dataclasses.asdict(total)}, ensure_ascii=False) + "\n")
         return
     if not found:
         render.line(out, "There is no usage in this period.")

@@ -40,8 +40,8 @@ def delete(
 
     The command deletes the responses, conversations, chats and sessions of the user. Documents remain.
     """
-    what = f"all stored data of {name!r} except documents"
-    if not yes and not confirmed(f"Delete {what} irrevocably?", f"use --yes to delete {what}"):
+    subject = f"all stored data of {name!r} except documents"
+    if not yes and not confirmed(f"Delete {subject} irrevocably?", f"use --yes to delete {subject}"):
         raise typer.Exit(1)
 
     async def remove(library: Library) -> dict[str, int]:
