@@ -148,7 +148,7 @@ class Stack:
     def _stream_bytes(self) -> int:
         """Return the maximum size of a stream in bytes; on a small disk, it is less than the default."""
         # Imported here, because the import of the client of NATS takes longer than most commands.
-        from servicekit.stream_room import STREAM_BYTES
+        from servicekit.stream_limits import STREAM_BYTES
 
         return max(_MIN_STREAM_BYTES, min(STREAM_BYTES, shutil.disk_usage(self.data_dir).free // _DISK_SHARE))
 

@@ -7,7 +7,7 @@ from nats.js.errors import BucketNotFoundError
 from nats.js.kv import KeyValue
 
 from servicekit import keys, response_keys
-from servicekit.stream_room import MEMORY_BYTES, RESPONSE_BYTES, STREAM_SETTING, space_reserved
+from servicekit.stream_limits import MEMORY_BYTES, RESPONSE_BYTES, STREAM_SETTING, space_reserved
 
 
 async def memory_bucket(client: Client, *, replicas: int = 1, hours: float = 24) -> KeyValue:

@@ -25,7 +25,7 @@ from nats.js.object_store import ObjectStore
 
 from servicekit import keys, telemetry
 from servicekit.nats_client import ClosingClient
-from servicekit.stream_room import STREAM_BYTES, ensure_stream, space_reserved
+from servicekit.stream_limits import STREAM_BYTES, ensure_stream, space_reserved
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)

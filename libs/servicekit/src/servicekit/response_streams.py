@@ -13,7 +13,7 @@ from nats.js.api import (
 )
 
 from servicekit import response_keys
-from servicekit.stream_room import RESPONSE_BYTES, RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, ensure_stream
+from servicekit.stream_limits import RESPONSE_BYTES, RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, ensure_stream
 
 ACK_WAIT = 6.0
 """Seconds without a heartbeat after which NATS delivers a gateway's job to another gateway."""

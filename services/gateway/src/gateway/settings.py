@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 from servicekit.allowed_urls import UrlPatterns
 from servicekit.original_settings import OriginalSettings
-from servicekit.stream_room import STREAM_BYTES
+from servicekit.stream_limits import STREAM_BYTES
 
 from gateway.frontends.profiles import BLOCKED_MESSAGE, DEFAULT_MODEL_SEARCHES
 from gateway.identity.settings import IdentitySettings

@@ -6,7 +6,7 @@ from pydantic import Field
 from servicekit.allowed_urls import UrlPatterns
 from servicekit.original_settings import OriginalSettings
 from servicekit.settings import GrpcServiceSettings
-from servicekit.stream_room import STREAM_BYTES
+from servicekit.stream_limits import STREAM_BYTES
 
 
 class Settings(OriginalSettings, GrpcServiceSettings):

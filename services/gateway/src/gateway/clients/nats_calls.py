@@ -11,7 +11,7 @@ from nats.js.errors import KeyNotFoundError, ObjectNotFoundError
 from servicekit import metrics
 from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded, Unavailable
-from servicekit.stream_room import is_full
+from servicekit.stream_limits import is_full
 
 _calls = metrics.durations(
     __name__, "causeway.nats.call.duration", "Duration of calls to NATS in seconds, by target and error."

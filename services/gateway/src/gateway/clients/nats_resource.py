@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import structlog
 from nats.aio.client import Client
 from servicekit.errors import Unavailable
-from servicekit.stream_room import is_full
+from servicekit.stream_limits import is_full
 
 from gateway.clients.nats_calls import NATS_FAILURES
 
