@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from servicekit.errors import InvalidRequest
-from servicekit.yaml_file import BadFile, Document, of_setting
+from servicekit.yaml_file import BadFile, Document, setting_errors
 
 
 class Part(BaseModel):
@@ -113,7 +113,7 @@ def test_further_problems_can_be_placed() -> None:
 )
 def test_errors_of_a_file_name_the_setting(error: Exception) -> None:
     """The error names the variable and the problem. The cause, which may contain values, is not passed on."""
-    with pytest.raises(InvalidRequest) as caught, of_setting("prices_file"):
+    with pytest.raises(InvalidRequest) as caught, setting_errors("prices_file"):
         raise error
     assert caught.value.message == f"CAUSEWAY_PRICES_FILE: {error}"
     assert caught.value.field == "prices_file"
@@ -122,5 +122,5 @@ def test_errors_of_a_file_name_the_setting(error: Exception) -> None:
 
 def test_a_defect_is_not_a_files_fault() -> None:
     """Other errors are raised unchanged."""
-    with pytest.raises(LookupError), of_setting("prices_file"):
+    with pytest.raises(LookupError), setting_errors("prices_file"):
         raise LookupError

@@ -9,7 +9,7 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 from servicekit.errors import Unavailable
-from servicekit.yaml_file import of_setting
+from servicekit.yaml_file import setting_errors
 
 from embedding import file
 from embedding.cache import E5, MINILM, MULTILINGUAL, CachedModel, model_directory
@@ -154,13 +154,13 @@ class EmbeddingModels:
                     ["minilm", "e5"] if model_directory(cache_dir, "int8", E5).is_dir() else ["minilm"]
                 )
                 return cls([_local(kind, cache_dir, workers) for kind in kinds])
-            with of_setting("embeddings_file"):
+            with setting_errors("embeddings_file"):
                 configured = file.read(path, environ)
                 opened = [
                     _local(config.kind, cache_dir, workers)
                     if config.kind == "minilm" or config.kind == "e5"
-                    else _remote(configured, at, config)
-                    for at, config in enumerate(configured.models)
+                    else _remote(configured, index, config)
+                    for index, config in enumerate(configured.models)
                 ]
         except SetupError as error:
             raise Unavailable(str(error)) from error
@@ -170,12 +170,12 @@ class EmbeddingModels:
         """Return a model by its name, or None."""
         return self._models.get(name)
 
-    def unknown(self, name: str) -> str:
+    def unknown_message(self, name: str) -> str:
         """Return the error message about an unknown model, with the names of the configured models."""
         known = ", ".join(f"'{model.name}'" for model in self)
-        return f"No such embedding model: '{name}'. Configured models: {known}.{self.hint(name)}"
+        return f"No such embedding model: '{name}'. Configured models: {known}.{self.install_hint(name)}"
 
-    def hint(self, name: str) -> str:
+    def install_hint(self, name: str) -> str:
         """Return the instructions to install an optional model; an empty text for other models."""
         if name != MULTILINGUAL:
             return ""
@@ -184,7 +184,7 @@ class EmbeddingModels:
             "restart retriever and ingest."
         )
 
-    def fitting(self, name: str, dimension: int) -> EmbeddingModel | None:
+    def find(self, name: str, dimension: int) -> EmbeddingModel | None:
         """Return the model with this name and dimension, or None."""
         model = self._models.get(name)
         return model if model is not None and model.dimension == dimension else None
@@ -215,10 +215,10 @@ def _local(kind: _LocalKind, cache_dir: Path, workers: int) -> EmbeddingModel:
     )
 
 
-def _remote(configured: file.Configured, at: int, config: EmbeddingConfig) -> EmbeddingModel:
+def _remote(configured: file.Configured, index: int, config: EmbeddingConfig) -> EmbeddingModel:
     try:
         return EmbeddingModel.of(
             _observed(config), config.query_prefix, config.passage_prefix, cosine_floor=config.cosine_floor
         )
     except SetupError as error:
-        raise configured.document.wrong(("models", at), str(error)) from error
+        raise configured.document.wrong(("models", index), str(error)) from error

@@ -20,7 +20,7 @@ class BadFile(ValueError):
 
 
 @contextlib.contextmanager
-def of_setting(setting: str) -> Iterator[None]:
+def setting_errors(setting: str) -> Iterator[None]:
     """Prefix errors from the block, which reads a setting's file, with the name of the environment variable.
 
     Args:

@@ -295,12 +295,12 @@ async def test_snapshots_are_listed_and_deleted(indexes: Indexes) -> None:
     """Snapshots are listed and deleted by their paths. A missing snapshot and a path outside are refused."""
     await indexes.persist(LOCAL, "docs", "x/y", soon())
     await indexes.persist(LOCAL, "empty", "", soon())
-    first, second = await indexes.stored(LOCAL, soon())
+    first, second = await indexes.list_snapshots(LOCAL, soon())
     assert (first.path, first.index, first.documents) == ("empty", "empty", 0)
     assert (second.path, second.index, second.documents) == ("x/y/docs", "docs", 3)
     assert second.created_at.startswith("2026-01-01T00:00:00")
     await indexes.delete_snapshot(LOCAL, "x/y/docs", soon())
-    assert await indexes.stored(LOCAL, soon()) == (first,)
+    assert await indexes.list_snapshots(LOCAL, soon()) == (first,)
     with pytest.raises(NotFound, match="There is no snapshot at 'x/y/docs'"):
         await indexes.delete_snapshot(LOCAL, "x/y/docs", soon())
     with pytest.raises(InvalidRequest):

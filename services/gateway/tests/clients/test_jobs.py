@@ -198,7 +198,7 @@ async def test_another_tenants_job_does_not_exist(rig: Rig) -> None:
             await anext(rig.jobs.watch(principal, job_id, 0))
         replay = await rig.jobs.replay(principal, [job_id], soon())
         assert (replay.replayed, replay.not_found) == ((), (job_id,))
-    assert (await rig.jobs.dead(STRANGER, count=9, token="", deadline=soon())).letters == ()
+    assert (await rig.jobs.dead_letters(STRANGER, count=9, token="", deadline=soon())).letters == ()
     assert (await rig.jobs.replay(STRANGER, None, soon())).replayed == ()
 
 
@@ -244,18 +244,18 @@ async def test_dead_letters_are_replayed(rig: Rig) -> None:
         jobs.append(await rig.submit(name))
         await rig.change(jobs[-1], "failed", "INTERNAL")
         await rig.bury(jobs[-1])
-    page = await rig.jobs.dead(LOCAL, count=2, token="", deadline=soon())
+    page = await rig.jobs.dead_letters(LOCAL, count=2, token="", deadline=soon())
     assert [letter.sourcefile for letter in page.letters] == ["c", "b"]
     letter = page.letters[0]
     assert (letter.job_id, letter.index, letter.reason) == (jobs[2].id, "docs", "INTERNAL")
     assert (letter.message, letter.attempts, letter.died_at[-1]) == ("Größe: 5 %", 5, "Z")
-    rest = await rig.jobs.dead(LOCAL, count=2, token=page.next_token, deadline=soon())
+    rest = await rig.jobs.dead_letters(LOCAL, count=2, token=page.next_token, deadline=soon())
     assert [letter.sourcefile for letter in rest.letters] == ["a"]
     assert await rig.jobs.replay(LOCAL, [jobs[1].id, "none"], soon()) == Replay((jobs[1].id,), ("none",))
     again = await rig.ingest.job(LOCAL, jobs[1].id, soon())
     assert (again.state, again.attempt, again.error_reason) == ("queued", 0, "")
     assert set((await rig.jobs.replay(LOCAL, None, soon())).replayed) == {jobs[0].id, jobs[2].id}
-    assert (await rig.jobs.dead(LOCAL, count=9, token="", deadline=soon())).letters == ()
+    assert (await rig.jobs.dead_letters(LOCAL, count=9, token="", deadline=soon())).letters == ()
 
 
 async def test_a_replayed_job_keeps_its_generation(link: NatsLink) -> None:
@@ -287,7 +287,7 @@ async def test_a_dead_letter_with_invalid_data_is_not_replayed(link: NatsLink) -
     )
     assert (await rig.jobs.replay(LOCAL, None, soon())).replayed == (job.id,)
     assert await rig.jobs.replay(LOCAL, ["none"], soon()) == Replay((), ("none",))
-    [remaining] = (await rig.jobs.dead(LOCAL, count=9, token="", deadline=soon())).letters
+    [remaining] = (await rig.jobs.dead_letters(LOCAL, count=9, token="", deadline=soon())).letters
     assert remaining.job_id == "none"
 
 

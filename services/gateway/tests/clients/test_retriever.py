@@ -79,7 +79,7 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.GetIndexResponse:
         self.described.append(request)
         principal = Principal.from_proto(request.principal)
-        await self._fake.require(principal, [request.index], Deadline.of(context))
+        await self._fake.check_indexes(principal, [request.index], Deadline.of(context))
         return retriever_pb2.GetIndexResponse(embedding_model="m", dimension=2)
 
     async def Retrieve(  # noqa: N802  # the contract's name
@@ -340,16 +340,16 @@ async def test_refusals_keep_their_type(retriever: Retriever) -> None:
 
 async def test_all_named_indexes_must_exist(retriever: Retriever) -> None:
     """All named indexes must exist. The error names the first missing index."""
-    await retriever.require(LOCAL, ["docs", "empty"], soon())
+    await retriever.check_indexes(LOCAL, ["docs", "empty"], soon())
     with pytest.raises(NotFound, match="No such index: 'nowhere' exists") as missing:
-        await retriever.require(LOCAL, ["docs", "nowhere"], soon())
+        await retriever.check_indexes(LOCAL, ["docs", "nowhere"], soon())
     assert (missing.value.resource, missing.value.field) == ("nowhere", "index")
 
 
 async def test_the_check_of_an_index_does_not_search(adapter: GrpcRetriever, servicer: Servicer) -> None:
     """The existence of each index is checked once on behalf of the caller, without a search."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
-    await adapter.require(principal, ["docs", "empty", "docs"], soon())
+    await adapter.check_indexes(principal, ["docs", "empty", "docs"], soon())
     assert [request.index for request in servicer.described] == ["docs", "empty"]
     assert Principal.from_proto(servicer.described[0].principal) == principal
     assert servicer.request == retriever_pb2.RetrieveRequest()

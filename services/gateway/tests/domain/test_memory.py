@@ -1,5 +1,5 @@
 from gateway.domain import Message
-from gateway.domain.memory import MAX_CHARACTERS, MAX_MESSAGES, bounded, is_name, new_name
+from gateway.domain.memory import MAX_CHARACTERS, MAX_MESSAGES, is_name, new_name, trim_messages
 
 
 def turns(count: int, size: int = 1) -> list[Message]:
@@ -22,16 +22,16 @@ def test_only_texts_are_kept() -> None:
         Message("user", "Hi", extra_json=b'{"name":"Ann"}'),
         Message("assistant", "Hello"),
     ]
-    assert bounded(messages) == (Message("user", "Hi"), Message("assistant", "Hello"))
+    assert trim_messages(messages) == (Message("user", "Hi"), Message("assistant", "Hello"))
 
 
 def test_the_memory_is_bounded() -> None:
     """A session contains the latest messages within both limits, and no answer without its question."""
-    assert len(bounded(turns(MAX_MESSAGES))) == MAX_MESSAGES
-    assert [each.role for each in bounded([*turns(MAX_MESSAGES), Message("user", "?")])][:2] == [
+    assert len(trim_messages(turns(MAX_MESSAGES))) == MAX_MESSAGES
+    assert [each.role for each in trim_messages([*turns(MAX_MESSAGES), Message("user", "?")])][:2] == [
         "user",
         "assistant",
     ]
-    kept = bounded(turns(30, 10_000))
+    kept = trim_messages(turns(30, 10_000))
     assert sum(len(each.text) for each in kept) == MAX_CHARACTERS
-    assert bounded(turns(1, MAX_CHARACTERS)) == ()
+    assert trim_messages(turns(1, MAX_CHARACTERS)) == ()

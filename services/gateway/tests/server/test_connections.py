@@ -50,7 +50,7 @@ def test_reserved_places_without_idle_connections() -> None:
 def test_metrics_show_connections() -> None:
     """The metrics show the open connections and the connections that were closed at the limit."""
     metrics, connections = Metrics(), Connections(1)
-    metrics.watch(connections)
+    metrics.register_connections(connections)
     connections.opened(FakeConnection())
     connections.opened(FakeConnection())
     text = metrics.text().decode()

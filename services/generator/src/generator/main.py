@@ -9,7 +9,7 @@ from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
 from servicekit.server import GrpcServer
-from servicekit.yaml_file import of_setting
+from servicekit.yaml_file import setting_errors
 
 from generator.configuration.adapters import Defaults
 from generator.configuration.catalogue import RoutedModels
@@ -80,5 +80,5 @@ def _open_models_file(settings: Settings, catalogue: RoutedModels) -> Reloadable
             field="models_file",
         )
     reader = Reader(settings.models_file, os.environ, default=settings.model or "")
-    with of_setting("models_file"):
+    with setting_errors("models_file"):
         return Reloadable(settings.models_file, reader, on_change=catalogue.serve)

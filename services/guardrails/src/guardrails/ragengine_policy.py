@@ -18,7 +18,7 @@ from detection.domain import Action, DetectorSpec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import Document, of_setting
+from servicekit.yaml_file import Document, setting_errors
 
 DEFAULT_BLOCK_MESSAGE = "The model output was blocked by output guardrails."
 _WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|-")
@@ -209,7 +209,7 @@ def load(path: Path, check: Callable[[Sequence[DetectorSpec]], object]) -> Reloa
     Raises:
         InvalidRequest: The file cannot be read, or is invalid.
     """
-    with of_setting("guardrails_policy_file"):
+    with setting_errors("guardrails_policy_file"):
         return Reloadable(path, partial(parse, name=str(path), check=check))
 
 

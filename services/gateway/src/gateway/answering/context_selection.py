@@ -70,7 +70,7 @@ class ContextSelection:
         counts = await count_tokens(self._generator, turn, (), prompts.compose(turn, ()), deadline)
         if too_long(counts):
             # The RAGEngine reports an unknown index before a prompt that is too long.
-            await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
+            await self._retriever.check_indexes(turn.principal, turn.retrieval.indexes, deadline)
             raise prompt_too_long()
         return budget.candidates(counts.context_window, counts.messages, self._node_tokens)
 

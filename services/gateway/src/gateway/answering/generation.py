@@ -63,7 +63,7 @@ class Generation:
             generate = self._with_judged_errors if turn.detectors.output else self._judged_events
             async with aclosing(generate(step, prompt, turn, timeline, deadline)) as batches:
                 async for generated in batches:
-                    batch = _with_model_name(generated, turn.answers_as)
+                    batch = _with_model_name(generated, turn.model_alias)
                     if not has_output and any(
                         isinstance(event, Delta | Finish | Chunk | Completion) for event in batch
                     ):

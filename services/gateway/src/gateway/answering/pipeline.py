@@ -177,7 +177,7 @@ class Pipeline:
         original = turn.original
         if original.required_indexes:
             with timeline.step("find index"):
-                await self._retriever.require(turn.principal, original.required_indexes, deadline)
+                await self._retriever.check_indexes(turn.principal, original.required_indexes, deadline)
         if original.deferred_error is not None:
             raise original.deferred_error
         if turn.only_default_model and turn.model:
@@ -201,7 +201,7 @@ class Pipeline:
             return PreparedTurn(turn)
         if searches:
             with timeline.step("find index"):
-                await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
+                await self._retriever.check_indexes(turn.principal, turn.retrieval.indexes, deadline)
             turn = replace(turn, retrieval=replace(turn.retrieval, indexes=()))
         checks, found = self._checks.check_input(turn, timeline, deadline), None
         if turn.retrieval.indexes:

@@ -144,7 +144,7 @@ class GrpcIndexes:
         request = retriever_pb2.PersistIndexRequest(principal=principal.to_proto(), index=index, path=path)
         await rpc.unary(self._stub.PersistIndex, request, deadline)
 
-    async def stored(self, principal: Principal, deadline: Deadline) -> tuple[StoredSnapshot, ...]:
+    async def list_snapshots(self, principal: Principal, deadline: Deadline) -> tuple[StoredSnapshot, ...]:
         """See `ports.index_management.Indexes`."""
         request = retriever_pb2.ListSnapshotsRequest(principal=principal.to_proto())
         response: retriever_pb2.ListSnapshotsResponse = await rpc.unary(self._stub.ListSnapshots, request, deadline)

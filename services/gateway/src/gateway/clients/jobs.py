@@ -150,7 +150,7 @@ class NatsJobs:
                 return job_of(job)
         raise Unavailable("The job was not cancelled, because it changed during the attempts. Try again.")
 
-    async def dead(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
+    async def dead_letters(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
         """See `ports.jobs.Jobs`."""
         return await self._letters.page(principal, count, position_of(token), deadline)
 

@@ -83,7 +83,7 @@ class NatsResponseLog:
             except (Unavailable, Conflict) as error:
                 # The stream may have stored the message even though the acknowledgement was lost.
                 last = await self._last_with_retries(principal, name, deadline)
-                if last is not None and last.position > after and last.same(entry):
+                if last is not None and last.position > after and last.equals_except_position(entry):
                     return last.position
                 if isinstance(error, Conflict) or (last.position if last is not None else 0) != after:
                     raise Conflict(f"Another gateway now writes the log of {name}.", resource=name) from error

@@ -72,7 +72,7 @@ class GrpcRetriever:
         steps = tuple((step.name, step.duration_ms) for step in response.steps)
         return SearchResults(tuple(map(_passage, response.passages)), response.not_reranked, steps)
 
-    async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
+    async def check_indexes(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
         """See `ports.answering.Retriever`."""
         for index in dict.fromkeys(indexes):
             request = retriever_pb2.GetIndexRequest(principal=principal.to_proto(), index=index)

@@ -37,7 +37,7 @@ def is_name(text: str) -> bool:
     return bool(_NAME.fullmatch(text))
 
 
-def bounded(messages: Sequence[Message]) -> tuple[Message, ...]:
+def trim_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the latest messages within the limits of a session. The first returned message is a user message.
 
     The result omits system messages, because each request contains them. It also omits messages that are lists of

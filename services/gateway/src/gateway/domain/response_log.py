@@ -35,7 +35,7 @@ class Entry:
         """Return whether the last event was too large for the entry. The stored response contains its content."""
         return self.ended and not self.data and self.last >= self.first
 
-    def same(self, other: "Entry") -> bool:
+    def equals_except_position(self, other: "Entry") -> bool:
         """Return whether the entries are equal apart from their positions."""
         mine = (self.writer, self.first, self.last, self.ended, self.deleted, self.data)
         return mine == (other.writer, other.first, other.last, other.ended, other.deleted, other.data)

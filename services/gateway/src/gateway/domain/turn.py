@@ -259,7 +259,7 @@ class Turn:
         history: The previous messages with system messages, oldest first. Files that belong to the question follow
             the latest answer.
         model: The name of the model, or empty for the generator's default model.
-        answers_as: The model name in the answer, or empty for the name of the model.
+        model_alias: The model name in the answer, or empty for the name of the model.
         only_default_model: Whether to refuse a ``model`` that is not the generator's default model.
         retrieval: The options of the search for passages.
         style: The layout of the prompt.
@@ -286,7 +286,7 @@ class Turn:
     question: str
     history: tuple[Message, ...] = ()
     model: str = ""
-    answers_as: str = ""
+    model_alias: str = ""
     only_default_model: bool = False
     retrieval: Retrieval = Retrieval()
     style: PromptStyle = PromptStyle.SOURCES_AFTER_QUESTION
@@ -306,9 +306,9 @@ class Turn:
     detection: DetectionOptions = DetectionOptions()
 
     @property
-    def shown_model(self) -> str:
+    def answer_model(self) -> str:
         """Return the model name for an answer in which the model server sends no name."""
-        return self.answers_as or self.model
+        return self.model_alias or self.model
 
     @property
     def query(self) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import Document, of_setting
+from servicekit.yaml_file import Document, setting_errors
 
 from gateway.domain import Action, Detector, Detectors, Policy
 
@@ -59,7 +59,7 @@ def load(path: Path) -> Reloadable[Detectors]:
     Raises:
         InvalidRequest: The file cannot be read or is invalid.
     """
-    with of_setting("policy_file"):
+    with setting_errors("policy_file"):
         return Reloadable(path, lambda raw: parse(raw, str(path)))
 
 

@@ -139,7 +139,7 @@ class Frontend:
     is_batch: bool = False
     agents: AgentOffer = field(default_factory=AgentOffer)
 
-    def serving(self, model: str, principal: Principal) -> "Frontend":
+    def with_assistant(self, model: str, principal: Principal) -> "Frontend":
         """Return the profile for a request that names this model, which may be an assistant's name.
 
         The name of an assistant that the caller must not use has no effect: it counts as the name of a model.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import Document, Key, of_setting
+from servicekit.yaml_file import Document, Key, setting_errors
 
 from gateway.domain import Detectors, Policy
 from gateway.frontends.assistants import AssistantEntry, assistants_by_name
@@ -120,15 +120,15 @@ def _profile_problems(
         if profile.policy and profile.policy not in policies:
             yield (*key, "policy"), f"unknown policy; the policies are {', '.join(sorted(policies))}"
         yield from _override_problems(profile.overrides, key, gateway)
-        for n, index in enumerate(profile.mcp.indexes):
+        for number, index in enumerate(profile.mcp.indexes):
             if not profile.can_read(index, base.default_index):
-                yield (*key, "mcp", "indexes", n), "the profile does not let requests read this index"
+                yield (*key, "mcp", "indexes", number), "the profile does not let requests read this index"
         if profile.name != DEFAULT and not (profile.mount or profile.hosts or profile.origins):
             yield key, f"no request can reach '{profile.name}': it needs a mount, hosts or origins"
         names: list[tuple[str, Key, str]] = [("name", (*key, "name"), profile.name)]
         names += [("mount", (*key, "mount"), profile.mount)] if profile.mount else []
-        names += [("host", (*key, "hosts", n), host) for n, host in enumerate(profile.hosts)]
-        names += [("origin", (*key, "origins", n), origin) for n, origin in enumerate(profile.origins)]
+        names += [("host", (*key, "hosts", number), host) for number, host in enumerate(profile.hosts)]
+        names += [("origin", (*key, "origins", number), origin) for number, origin in enumerate(profile.origins)]
         for kind, name_key, value in names:
             if (kind, value) in owners:
                 yield name_key, f"the {kind} '{value}' is taken by the profile '{owners[kind, value]}'"
@@ -159,7 +159,7 @@ class FrontendsFile:
         Raises:
             InvalidRequest: The file cannot be read or is invalid.
         """
-        with of_setting("frontends_file"):
+        with setting_errors("frontends_file"):
             file = self._file = Reloadable(self._path, lambda raw: parse(raw, str(self._path), base, gateway))
         return lambda: file.current
 

@@ -14,7 +14,7 @@ _PREFIX = "cwe1."
 """The prefix of every encrypted content, with the version of its format."""
 _NONCE_BYTES = 12
 _MAX_KEY_ID_DIGITS = 11
-_DAY = 24 * 3600
+_DAY_SECONDS = 24 * 3600
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -25,9 +25,9 @@ class ContentKeys(PeriodKeys):
     therefore fails for another user, front end or kind.
     """
 
-    PERIOD_SECONDS = 30 * _DAY
+    PERIOD_SECONDS = 30 * _DAY_SECONDS
     EARLIER_PERIODS = 12
-    AHEAD_SECONDS = _DAY
+    AHEAD_SECONDS = _DAY_SECONDS
 
     def seal(self, owner: Principal, profile: str, kind: str, text: str) -> str:
         """See `Sealing`."""

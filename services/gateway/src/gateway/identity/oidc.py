@@ -9,7 +9,7 @@ from gateway.identity.provider_keys import ProviderKeys
 from gateway.identity.settings import IdentitySettings
 from gateway.identity.tokens import Claims, Tokens
 
-_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 """The time limit of each step of a request (connecting, sending, receiving)."""
 _MAX_BYTES = 1024 * 1024
 
@@ -38,7 +38,7 @@ async def tokens(settings: IdentitySettings, resources: str = "") -> AsyncIterat
     # The environment's proxy is used only for providers on other machines.
     remote = issuer.startswith("https:")
     async with (
-        httpx2.AsyncClient(timeout=_SECONDS, trust_env=remote) as http,
+        httpx2.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=remote) as http,
         contextlib.AsyncExitStack() as stack,
     ):
         keys = ProviderKeys(issuer, lambda url: fetch(http, url), algorithms, jwks_url=settings.oidc_jwks_url)
@@ -76,5 +76,5 @@ async def fetch(http: httpx2.AsyncClient, url: str) -> bytes:
 
 async def fetch_with_new_client(url: str) -> bytes:
     """Call `fetch` with a new connection."""
-    async with httpx2.AsyncClient(timeout=_SECONDS, trust_env=url.startswith("https:")) as http:
+    async with httpx2.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=url.startswith("https:")) as http:
         return await fetch(http, url)

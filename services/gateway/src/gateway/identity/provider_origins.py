@@ -10,9 +10,9 @@ import structlog
 from gateway.identity.provider_configuration import Fetch, provider_url
 
 _log = structlog.get_logger(__name__)
-_LIFETIME = 600.0
-_RETRY_AFTER = 10.0
-_TIMEOUT = 3.0
+_LIFETIME_SECONDS = 600.0
+_RETRY_SECONDS = 10.0
+_TIMEOUT_SECONDS = 3.0
 
 
 class ProviderOrigins:
@@ -32,7 +32,7 @@ class ProviderOrigins:
         self._fetch = fetch
         self._clock = clock
         self._origins: tuple[str, ...] = (_origin(issuer),)
-        self._valid_until = -_LIFETIME
+        self._valid_until = -_LIFETIME_SECONDS
         self._lock = asyncio.Lock()
 
     async def __call__(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class ProviderOrigins:
 
     async def _refresh(self) -> None:
         try:
-            async with asyncio.timeout(_TIMEOUT):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
                 endpoint = await provider_url(self._issuer, self._fetch, "token_endpoint")
         except (OSError, ValueError) as error:
             _log.warning(
@@ -53,10 +53,10 @@ class ProviderOrigins:
                 issuer=self._issuer,
                 error=str(error) or type(error).__name__,
             )
-            self._valid_until = self._clock() + _RETRY_AFTER
+            self._valid_until = self._clock() + _RETRY_SECONDS
         else:
             self._origins = tuple(dict.fromkeys((_origin(self._issuer), _origin(endpoint))))
-            self._valid_until = self._clock() + _LIFETIME
+            self._valid_until = self._clock() + _LIFETIME_SECONDS
 
 
 def _origin(url: str) -> str:

@@ -42,7 +42,7 @@ class Retriever(Protocol):
         """
         ...
 
-    async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
+    async def check_indexes(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
         """Check that the indexes exist.
 
         Raises:

@@ -135,7 +135,7 @@ class Indexes(Protocol):
         """
         ...
 
-    async def stored(self, principal: Principal, deadline: Deadline) -> tuple[StoredSnapshot, ...]:
+    async def list_snapshots(self, principal: Principal, deadline: Deadline) -> tuple[StoredSnapshot, ...]:
         """Return the tenant's snapshots, ordered by path.
 
         Raises:

@@ -136,7 +136,7 @@ class Jobs(Protocol):
         """
         ...
 
-    async def dead(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
+    async def dead_letters(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
         """Return a page of the tenant's dead letters.
 
         Raises:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import Document, of_setting
+from servicekit.yaml_file import Document, setting_errors
 
 from gateway.identity.caller import Caller
 from gateway.quotas.uses import DAY, MINUTE, NO_EXPIRY, Window
@@ -124,7 +124,7 @@ def load(path: Path) -> Reloadable[Quotas]:
     Raises:
         InvalidRequest: The file cannot be read or is invalid. The message has the position.
     """
-    with of_setting("quotas_file"):
+    with setting_errors("quotas_file"):
         return Reloadable(path, lambda raw: parse(raw, path.name))
 
 

@@ -32,7 +32,7 @@ JOB: Schema = {
         "progress": {
             "type": "object",
             "properties": {
-                **{f"{what}_{much}": _COUNT for what in ("pages", "chunks") for much in ("done", "total")},
+                **{f"{unit}_{count}": _COUNT for unit in ("pages", "chunks") for count in ("done", "total")},
                 "documents_done": {**_COUNT, "description": "Only for jobs of texts"},
                 "documents_total": {**_COUNT, "description": "Only for jobs of texts"},
             },

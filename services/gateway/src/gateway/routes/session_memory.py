@@ -11,7 +11,7 @@ from servicekit.principal import Principal
 
 from gateway.dialects.exchange import Exchange
 from gateway.domain import Action, Batch, Delta, Detections, Direction, Done, Message
-from gateway.domain.memory import StoredSession, bounded, is_name
+from gateway.domain.memory import StoredSession, is_name, trim_messages
 from gateway.domain.turn import Session
 from gateway.frontends.profiles import Frontend
 from gateway.ports.memory import Memory
@@ -134,7 +134,7 @@ class TurnRecorder:
                 if stored_session is None:
                     return  # the session was deleted meanwhile
                 before = () if self._session.is_whole else stored_session.messages
-                messages = bounded((*before, *conversation))
+                messages = trim_messages((*before, *conversation))
                 if await self._memory.replace(*self._key, messages, stored_session.revision, deadline):
                     return
                 # Another turn of the same session was stored in the meantime.

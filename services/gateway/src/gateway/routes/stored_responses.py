@@ -30,7 +30,7 @@ from gateway.response_runs.peers import Peers
 from gateway.response_runs.run import Continue, ResumePoint, Run
 
 _log = structlog.get_logger(__name__)
-_MAX_CONCURRENT = 16
+_MAX_CONCURRENT_READS = 16
 _MAX_TRIES = 3
 _STORE_SECONDS = 5.0
 
@@ -175,8 +175,8 @@ class StoredResponses:
     ) -> list[Stored]:
         """Return the stored objects with these ids, in their order."""
         found: list[Stored] = []
-        for begin in range(0, len(names), _MAX_CONCURRENT):
-            batch = names[begin : begin + _MAX_CONCURRENT]
+        for begin in range(0, len(names), _MAX_CONCURRENT_READS):
+            batch = names[begin : begin + _MAX_CONCURRENT_READS]
             reads = [self._find(principal, name, profile, field, deadline) for name in batch]
             found += await asyncio.gather(*reads)
         return found
@@ -185,14 +185,14 @@ class StoredResponses:
         self, principal: Principal, names: Sequence[str], profile: str, deadline: Deadline
     ) -> tuple[tuple[str, Item], ...]:
         """Return the existing items with these ids."""
-        owners = dict.fromkeys(owner for name in names for owner in container_ids(name))
+        containers = dict.fromkeys(container for name in names for container in container_ids(name))
         requested = set(names)
         found: dict[str, Item] = {}
         # Read responses before conversations, because most items belong to responses.
-        for owner in sorted(owners, key=lambda name: not name.startswith(RESPONSE)):
+        for container in sorted(containers, key=lambda name: not name.startswith(RESPONSE)):
             if requested <= found.keys():
                 break
-            known = await self._store.read(principal, owner, deadline)
+            known = await self._store.read(principal, container, deadline)
             if known is not None and known.profile == profile:
                 found |= {item["id"]: item for item in known.all_items if item.get("id") in requested}
         return tuple(found.items())

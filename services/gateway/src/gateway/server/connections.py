@@ -7,7 +7,7 @@ from typing import Protocol
 import structlog
 
 _log = structlog.get_logger(__name__)
-_LOG_INTERVAL = 10.0
+_LOG_INTERVAL_SECONDS = 10.0
 
 
 class Place(enum.Enum):
@@ -48,7 +48,7 @@ class Connections:
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}
         self.shed = {"idle": 0, "refused": 0}
-        self._logged_at = -_LOG_INTERVAL
+        self._logged_at = -_LOG_INTERVAL_SECONDS
 
     def __len__(self) -> int:
         """Return the number of open connections."""
@@ -92,6 +92,6 @@ class Connections:
     def _shed(self, reason: str) -> None:
         self.shed[reason] += 1
         now = time.monotonic()
-        if now - self._logged_at >= _LOG_INTERVAL:
+        if now - self._logged_at >= _LOG_INTERVAL_SECONDS:
             self._logged_at = now
             _log.warning("connection limit reached", open=len(self._open), limit=self._limit, **self.shed)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import Document, of_setting
+from servicekit.yaml_file import Document, setting_errors
 
 _TOKENS_PER_PRICE = 1_000_000
 
@@ -59,7 +59,7 @@ def load(path: Path) -> Reloadable[Prices]:
     Raises:
         InvalidRequest: The file cannot be read, or is invalid. The message has the position.
     """
-    with of_setting("prices_file"):
+    with setting_errors("prices_file"):
         return Reloadable(path, lambda raw: _parse(raw, path.name))
 
 

@@ -144,7 +144,7 @@ class AuditRequired:
         await self._app(scope, receive, send)
 
 
-def watch(records: Records) -> None:
+def register_metrics(records: Records) -> None:
     """Register the metrics of waiting and dropped records."""
     metrics.observed(
         __name__, "causeway.records.waiting", "", "Records that wait to be sent.", lambda: [(records.waiting, {})]

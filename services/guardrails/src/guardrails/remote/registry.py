@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiohttp
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import of_setting
+from servicekit.yaml_file import setting_errors
 
 from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.config import RemoteConfig, parse
@@ -40,7 +40,7 @@ class RemoteDetectors:
         Raises:
             InvalidRequest: The file cannot be read, or is invalid.
         """
-        with of_setting("guardrails_detectors_file"):
+        with setting_errors("guardrails_detectors_file"):
             file = Reloadable(path, lambda raw: parse(raw, str(path), self._reserved), on_change=self._change)
         self._change(file.current)
         return file

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from servicekit.yaml_file import of_setting
+from servicekit.yaml_file import setting_errors
 
 from retriever.clients import reranker_file
 from retriever.ports.reranker import Reranker
@@ -19,7 +19,7 @@ def open_rerankers(path: Path | None, environ: Mapping[str, str]) -> Rerankers:
     """
     if path is None:
         return Rerankers()
-    with of_setting("rerankers_file"):
+    with setting_errors("rerankers_file"):
         return Rerankers([_resilient(entry) for entry in reranker_file.read(path, environ)])
 
 

@@ -121,7 +121,7 @@ class FakeIndexes:
         """See `ports.index_management.Indexes`."""
         self.snapshots[posixpath.join(_inside(path), index)] = dict(self.there(index))
 
-    async def stored(self, principal: Principal, deadline: Deadline) -> tuple[StoredSnapshot, ...]:
+    async def list_snapshots(self, principal: Principal, deadline: Deadline) -> tuple[StoredSnapshot, ...]:
         """See `ports.index_management.Indexes`."""
         return tuple(
             StoredSnapshot(path, path.rpartition("/")[2], len(there), len(there), 4096, "2026-01-01T00:00:00Z")

@@ -83,7 +83,7 @@ class FakeJobs:
         self.change(principal, job)
         return job
 
-    async def dead(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
+    async def dead_letters(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
         """See `ports.jobs.Jobs`."""
         letters, start = self.letters.get(principal.tenant, []), _start(token)
         return DeadPage(tuple(letters[start : start + count]), _next(start + count, len(letters)))

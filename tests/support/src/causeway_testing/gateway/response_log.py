@@ -51,7 +51,7 @@ class FakeResponseLog:
         log = self.logs.get(key, [])
         last = log[-1] if log else Entry("")
         if last.position != after:
-            if last.position > after and last.same(entry):
+            if last.position > after and last.equals_except_position(entry):
                 return last.position
             raise Conflict(f"Another gateway now writes the log of {name}.", resource=name)
         if not log:

@@ -145,7 +145,7 @@ class FakeRetriever:
         self.queries.append(query)
         if not query.strip():
             raise InvalidRequest("Query string cannot be empty.", field="query")
-        await self.require(principal, retrieval.indexes, deadline)
+        await self.check_indexes(principal, retrieval.indexes, deadline)
         passages = [passage for index in retrieval.indexes for passage in self.indexes[index]]
         words = set(query.lower().split())
         passages.sort(key=lambda passage: (-len(words & set(passage.text.lower().split())), passage.id))
@@ -153,7 +153,7 @@ class FakeRetriever:
             return SearchResults(tuple(passages[:top]), self.not_reranked if retrieval.semantic_ranker else "")
         return SearchResults(_reranked(passages, retrieval.minimum_reranker_score)[:top])
 
-    async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
+    async def check_indexes(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
         """See `ports.answering.Retriever`."""
         for index in indexes:
             if index not in self.indexes:

@@ -219,7 +219,7 @@ class OpenAiExchange:
 
     def _write_end(self, done: Done, out: list[bytes]) -> None:
         if self._started or self._finish is not None:
-            # An answer that passes through unchanged gets no timings.
+            # An answer that passes through unchanged has no timings.
             last: dict[str, Any] = {"timings": _timings(done.steps)}
             if self._include_usage and self._usage is not None:
                 self._flush_finish(out)

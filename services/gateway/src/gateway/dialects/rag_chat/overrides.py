@@ -149,7 +149,7 @@ def _values(fields: Fields) -> dict[str, Any]:
 
 
 def _sources(settings: Fields) -> tuple[bool, bool]:
-    """Return whether the model gets pictures of pages, and whether the model gets the text of pages."""
+    """Return whether the model receives the pictures of pages, and whether it receives their text."""
     # Clients send ``gpt4v_input`` even if ``use_gpt4v`` is false.
     kind = settings.one_of("gpt4v_input", _GPT4V_INPUTS)
     pictures = settings.flag("use_gpt4v") and kind not in ("text", "texts")
@@ -160,7 +160,7 @@ def _sources(settings: Fields) -> tuple[bool, bool]:
 
 
 def _requested_prompt(settings: Fields) -> str:
-    """Return the part of the system prompt that comes from the request."""
+    """Return the part of the system prompt that the request contains."""
     return settings.text("prompt_template").removeprefix(_APPEND).strip()
 
 
