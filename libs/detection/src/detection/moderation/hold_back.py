@@ -101,7 +101,7 @@ class GrowingText:
         self._works = [quick_rule.work for quick_rule in self._quick_rules]
         self._hold = Hold()
         self._chunker = None if chunking is None else chunking.chunker()
-        self._cuts: list[int] = []
+        self._cuts: list[int] = []  # ends of chunks that are not cleared yet
         self._pending: list[Finding] = []  # findings that are not reported yet
         self._length = 0
         self._cleared = 0

@@ -69,7 +69,7 @@ class Session:
             else None
             for rule in rules
         ]
-        self._beside = 0
+        self._beside_texts = 0
         self.blocked = False
 
     def run(
@@ -218,8 +218,8 @@ class Session:
 
     def _new_text(self, piece: Piece) -> GrowingText | TwoPassText:
         if piece.beside:
-            self._beside += 1
-        if self._beside > _MAX_BESIDE or len(self._texts) - self._beside >= _MAX_CHOICES:
+            self._beside_texts += 1
+        if self._beside_texts > _MAX_BESIDE or len(self._texts) - self._beside_texts >= _MAX_CHOICES:
             raise InvalidRequest(
                 f"An answer must have at most {_MAX_CHOICES} choices and {_MAX_BESIDE} texts with `beside`.",
                 field="piece.choice",

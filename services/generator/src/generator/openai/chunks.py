@@ -137,7 +137,7 @@ class ChunkReader:
                     return self._content_events(chunk)
                 self._content_head = head
         try:
-            _check_text(payload)
+            _check_encoding(payload)
             return self._events(_object.decode(payload))
         except (ValueError, RecursionError) as error:
             raise ended_early("sent a chunk that cannot be read") from error
@@ -179,6 +179,7 @@ class ChunkReader:
         return changed
 
     def _choice_events(self, choice: Members, events: list[Event]) -> None:
+        """Append the events of a choice to ``events``."""
         index = _index(msgspec.json.decode(choice["index"], type=int) if "index" in choice else 0)
         body = choice.get("delta", choice.get("message", _NULL))
         delta = _without_nulls(_object.decode(body)) if body != _NULL else {}
@@ -233,7 +234,7 @@ class ChunkRelay:
             self._begun = True
             _raise_if_failure(payload)
         try:
-            _check_text(payload)
+            _check_encoding(payload)
             for choice in self._choices(payload):
                 self._progress.record(choice.index, choice.finish_reason is not None)
         except (ValueError, RecursionError) as error:
@@ -257,7 +258,7 @@ def checked_answer(answer: bytes) -> bytes:
             wrong base URL, the server may return any document.
     """
     try:
-        _check_text(answer)
+        _check_encoding(answer)
         members = _object.decode(answer)
         if not _is_failure(members):
             check_completion(answer)
@@ -271,7 +272,7 @@ _ASSISTANT = Raw(b'"assistant"')
 _ERROR = Raw(b'"error"')
 
 
-def _check_text(payload: bytes) -> None:
+def _check_encoding(payload: bytes) -> None:
     # The decoder does not check the encoding of unread members.
     if not payload.isascii():
         payload.decode()

@@ -42,10 +42,10 @@ class RemoteChunker:
         self._wake = asyncio.Event()
         self._pieces: list[str] = []
         self._last = False
-        self._sent = 0
-        self._processed = 0
-        self._end = 0
-        self._ends: list[int] = []
+        self._sent = 0  # the number of code points of the text so far
+        self._processed = 0  # the number of code points that the server has processed
+        self._end = 0  # the end of the last chunk
+        self._ends: list[int] = []  # the ends of chunks that `feed` has not returned
         self._failure: DetectorFailed | None = None
         self._id_sent = False
         self._timer = asyncio.timeout(None)

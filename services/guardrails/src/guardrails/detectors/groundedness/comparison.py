@@ -47,13 +47,13 @@ class _PassageClause:
 
     Attributes:
         clause: The analysed clause.
-        around: The stems of the whole sentence, and of the previous sentence if the sentence continues its
+        context_stems: The stems of the whole sentence, and of the previous sentence if the sentence continues its
             subject.
         place: The place of the sentence.
     """
 
     clause: Statement
-    around: frozenset[str]
+    context_stems: frozenset[str]
     place: Place
 
 
@@ -78,13 +78,13 @@ class Sources:
         before: tuple[frozenset[str], int] = (frozenset(), -1)
         for text, place in self.sentences:
             whole = analyse(text, names)
-            around = whole.stems
-            counts.update(around)
-            carried = bool(whole.tokens) and whole.tokens[0].word in words.CONTINUATIONS
-            if carried and before[1] == place.passage:
-                around |= before[0]
-            self._clauses.extend(_PassageClause(clause, around, place) for clause in whole.clauses())
-            before = around, place.passage
+            context_stems = whole.stems
+            counts.update(context_stems)
+            continues_subject = bool(whole.tokens) and whole.tokens[0].word in words.CONTINUATIONS
+            if continues_subject and before[1] == place.passage:
+                context_stems |= before[0]
+            self._clauses.extend(_PassageClause(clause, context_stems, place) for clause in whole.clauses())
+            before = context_stems, place.passage
         for passage_clause in self._clauses:
             for fact in passage_clause.clause.facts:
                 self._facts.setdefault(fact.kind.value, set()).update(fact.keys)
@@ -113,6 +113,14 @@ class Sources:
     def _difference(
         self, fact: Fact, clause: Statement, whole: Statement, *, with_context: bool
     ) -> Difference | None:
+        """Return the difference between a fact and the passages; None if a passage has the fact.
+
+        Args:
+            fact: The fact.
+            clause: The clause of the fact.
+            whole: The sentence of the clause.
+            with_context: Whether the fact must also be next to the same words, and have the same unit.
+        """
         if fact.kind.value not in self._facts or not self._facts[fact.kind.value] & fact.keys:
             return Difference(fact.kind.value, fact.text)
         if not with_context:
@@ -126,6 +134,7 @@ class Sources:
         )
         similarity = self._similarity(clause, best, _ignored_stems(fact, clause, best))
         for passage_clause in self._clauses:
+            # Other facts of the same kind. If their clause fits better, the sentence has swapped the facts.
             rivals = [
                 other
                 for other in passage_clause.clause.facts
@@ -152,7 +161,7 @@ class Sources:
         stems of the passage's clause in the clause.
         """
         own, other = clause.stems - ignored, passage_clause.clause.stems - ignored
-        return self._share(own, passage_clause.around) + self._share(other, own)
+        return self._share(own, passage_clause.context_stems) + self._share(other, own)
 
     def _share(self, stems: frozenset[str], among: frozenset[str]) -> float:
         total = sum(self._weights.get(stem, 0.5) for stem in stems)

@@ -30,7 +30,7 @@ from guardrails.detectors.groundedness.comparison import Difference, Place, Sour
 
 _TYPE = "groundedness"
 _UNPROCESSABLE = 422
-_MAX_SENTENCES = 400  # sentences of the passages; the comparison with each sentence takes milliseconds
+_MAX_SENTENCES = 400  # sentences of the passages, which are all compared with each sentence of an answer
 _MIN_LETTERS = 12  # a shorter sentence makes no claim; for example "Yes." or the number of a list item
 _CACHE_SIZE = 16  # the number of cached sets of passages
 _OPPOSITE = ("negation", "opposite")
@@ -123,7 +123,7 @@ class Groundedness(Judge):
             raise DetectorFailed("the embedding model cannot be used") from error
         cosines = embedded @ vectors.T
         best = cosines.argmax(axis=1)
-        # In a thread, because each sentence of the passages takes a fraction of a millisecond.
+        # In a thread, because the comparison with each sentence of the passages takes a fraction of a millisecond.
         return await asyncio.to_thread(self._findings, windows, texts, indices, sources, best, cosines)
 
     def _findings(
