@@ -70,7 +70,7 @@ class Context:
         notes: Notes for diagnosis.
         pictures: Pictures of pages for the model.
         detectors: All known detectors, if the turn names detector kinds.
-        judged: The turn after redaction, or None if the detectors blocked the turn.
+        checked_turn: The turn after redaction, or None if the detectors blocked the turn.
     """
 
     query: str
@@ -81,7 +81,7 @@ class Context:
     notes: tuple[Note, ...] = ()
     pictures: tuple[Picture, ...] = ()
     detectors: tuple[DetectorInfo, ...] = ()
-    judged: Turn | None = None
+    checked_turn: Turn | None = None
 
 
 @dataclass(frozen=True, slots=True)
