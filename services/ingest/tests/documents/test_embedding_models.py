@@ -39,11 +39,11 @@ async def test_an_index_keeps_its_model() -> None:
     """
     index, default, other = MemoryIndex(), HashingEmbedder(8), HashingEmbedder(16)
     indexing_models = models(index, default, other)
-    assert (await indexing_models.of(JOB)).space == VectorSpace(default.model, 8)
+    assert (await indexing_models.for_job(JOB)).space == VectorSpace(default.model, 8)
     index.spaces[KEY] = VectorSpace(other.model, 16)
-    assert (await indexing_models.of(JOB)).space == VectorSpace(other.model, 16)
+    assert (await indexing_models.for_job(JOB)).space == VectorSpace(other.model, 16)
     del index.spaces[KEY]
-    assert (await indexing_models.of(JOB)).space == VectorSpace(default.model, 8)
+    assert (await indexing_models.for_job(JOB)).space == VectorSpace(default.model, 8)
 
 
 async def test_chunk_settings_of_an_index() -> None:
@@ -53,7 +53,7 @@ async def test_chunk_settings_of_an_index() -> None:
     text = "word " * 1000
 
     async def sizes() -> tuple[int, int]:
-        first, second, *_ = (await indexing_models.of(JOB)).chunker.text_chunks(text)
+        first, second, *_ = (await indexing_models.for_job(JOB)).chunker.text_chunks(text)
         return len(first.text.split()), len(second.text[: second.overlap].split())
 
     assert await sizes() == (170, 30)
@@ -71,20 +71,20 @@ async def test_a_model_that_is_not_configured() -> None:
     for space in (VectorSpace("gone", 8), VectorSpace(HashingEmbedder(8).model, 9)):
         index.spaces[KEY] = space
         with pytest.raises(Conflict, match=f"'{JOB.index}'.*'{space.model}'") as caught:
-            await indexing_models.of(JOB)
+            await indexing_models.for_job(JOB)
         assert caught.value.resource == JOB.index
     index.spaces[KEY] = VectorSpace("multilingual-e5-small", 384)
     with pytest.raises(Conflict, match="`make multilingual` builds"):
-        await indexing_models.of(JOB)
+        await indexing_models.for_job(JOB)
     index.down = True
     with pytest.raises(Unavailable):
-        await indexing_models.of(JOB)
+        await indexing_models.for_job(JOB)
 
 
 async def test_passages_get_their_prefix() -> None:
     """Each passage is embedded with the model's prefix, and the chunks are short enough for it."""
     embedder = Recording(8)
-    model = await models(MemoryIndex(), embedder).of(JOB)
+    model = await models(MemoryIndex(), embedder).for_job(JOB)
     await model.embedder.embed(["a", "b"])
     assert embedder.texts == ["passage: a", "passage: b"]
     assert model.embedder.max_tokens == embedder.max_tokens - 1

@@ -123,10 +123,10 @@ async def test_a_redelivery_changes_nothing(rig: Rig) -> None:
     texts = [(f"d{number}", f"Text {number}.", "{}") for number in range(20)]
     await rig.run(rig.send(texts[19]))
     job = rig.send(*texts, generation=2)
-    taking, rig.index.taking = rig.index.taking, asyncio.Event()
+    reading, rig.index.reading = rig.index.reading, asyncio.Event()
     half = asyncio.create_task(rig.run(job))
     await asyncio.sleep(0.05)
-    rig.index.taking = taking
+    rig.index.reading = reading
     half.cancel()
     with pytest.raises(asyncio.CancelledError):
         await half

@@ -142,7 +142,7 @@ async def rig() -> AsyncIterator[Rig]:
     rig = Rig()
     yield rig
     rig.stop.set()
-    rig.index.taking.set()
+    rig.index.reading.set()
     if rig.task is not None:
         await rig.task
 
@@ -233,7 +233,7 @@ async def test_a_clock_set_back_fails_no_job(rig: Rig) -> None:
 
 async def test_a_cancelled_job_leaves_nothing(rig: Rig) -> None:
     """A job that is cancelled while it is queued or runs stores nothing, and its original is removed."""
-    rig.index.taking.clear()
+    rig.index.reading.clear()
     running = rig.upload("a.txt")
     waiting = rig.upload("b.txt")
     rig.jobs.records["acme", waiting.job_id] = (Status(State.CANCELLED), 1)
@@ -241,7 +241,7 @@ async def test_a_cancelled_job_leaves_nothing(rig: Rig) -> None:
     await eventually(lambda: rig.state(running) is State.INDEXING)
     status, revision = rig.jobs.records["acme", running.job_id]
     await rig.jobs.write(running, replace(status, state=State.CANCELLED), revision)
-    rig.index.taking.set()
+    rig.index.reading.set()
     await rig.wait_until_queue_is_empty()
     assert [rig.state(job) for job in (running, waiting)] == [State.CANCELLED] * 2
     assert rig.index.stored == 0
@@ -337,12 +337,12 @@ async def test_jobs_wait_for_an_unavailable_retriever(rig: Rig) -> None:
 
 async def test_the_end_is_recorded_when_the_broker_is_back(rig: Rig) -> None:
     """If states cannot be recorded, the job stays queued and nothing becomes visible. Later, both happen once."""
-    rig.index.taking.clear()
+    rig.index.reading.clear()
     job = rig.upload("a.txt")
     rig.start()
     await eventually(lambda: rig.state(job) is State.INDEXING)
     rig.jobs.down = True
-    rig.index.taking.set()
+    rig.index.reading.set()
     await asyncio.sleep(0.1)
     assert (rig.index.stored, rig.queue.unsettled) == (0, 1)
     rig.jobs.down = False
@@ -363,11 +363,11 @@ async def test_a_defect_around_an_attempt_does_not_end_the_worker(rig: Rig) -> N
 
 async def test_heartbeats_are_sent(rig: Rig) -> None:
     """The worker sends heartbeats during a long job."""
-    rig.index.taking.clear()
+    rig.index.reading.clear()
     rig.upload("a.txt")
     rig.start()
     await eventually(lambda: rig.queue.heartbeats >= 3)
-    rig.index.taking.set()
+    rig.index.reading.set()
     await rig.wait_until_queue_is_empty()
 
 
@@ -384,14 +384,14 @@ async def test_a_redelivered_job_that_has_ended(rig: Rig) -> None:
 
 async def test_stopping_lets_running_jobs_finish(rig: Rig) -> None:
     """When the worker stops, running jobs end within the grace period, and waiting jobs do not start."""
-    rig.index.taking.clear()
+    rig.index.reading.clear()
     running = [rig.upload("a.txt"), rig.upload("b.txt")]
     rig.start()
     await eventually(lambda: all(rig.state(job) is State.INDEXING for job in running))
     waiting = rig.upload("c.txt")
     rig.stop.set()
     await asyncio.sleep(0.05)
-    rig.index.taking.set()
+    rig.index.reading.set()
     assert rig.task is not None
     await rig.task
     assert [rig.state(job) for job in running] == [State.SUCCEEDED] * 2
@@ -402,7 +402,7 @@ async def test_stopping_lets_running_jobs_finish(rig: Rig) -> None:
 async def test_a_job_is_returned_after_the_grace_period(rig: Rig) -> None:
     """After the grace period, a running job returns to the queue at once, and nothing of it is stored."""
     rig.grace = 0.1
-    rig.index.taking.clear()
+    rig.index.reading.clear()
     job = rig.upload("a.txt")
     rig.start()
     await eventually(lambda: rig.state(job) is State.INDEXING)

@@ -58,7 +58,7 @@ def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Itera
             raise TooLarge(f"The archive has more than {_MAX_ENTRIES} entries.")
         if _is_hidden(entry.name):
             continue
-        name = names.of(entry.name)
+        name = names.unique_name(entry.name)
         listed.append(f"- {name}")
         if not count or entry.size > remaining:
             left_out += 1

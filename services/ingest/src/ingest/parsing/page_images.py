@@ -43,7 +43,7 @@ class PageImages:
         self._count = 0
         self._reported_limit = False
 
-    def of(self, number: int) -> Iterator[Scan | Omission]:
+    def scans(self, number: int) -> Iterator[Scan | Omission]:
         """Yield the large images of a page that has text, as drawn on the page, and an omission for unread images.
 
         Args:

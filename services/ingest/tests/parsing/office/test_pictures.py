@@ -20,7 +20,7 @@ def test_pictures_after_a_limit(monkeypatch: pytest.MonkeyPatch, limit: str, val
         Image.new("RGB", size, (shade, 0, 0)).save(buffer, "PNG")
         document.add_picture(io.BytesIO(buffer.getvalue()))
     for mode, scans in ((ScanMode.READ, 3 - omitted), (ScanMode.OFF, 0)):
-        found = list(pictures.DocumentPictures(mode).of(document.part, 0))
+        found = list(pictures.DocumentPictures(mode).scans(document.part, 0))
         assert sum(isinstance(part, Scan) for part in found) == scans
         messages = [(part.kind, part.message) for part in found if isinstance(part, Omission)]
         if mode is ScanMode.OFF:
@@ -43,6 +43,6 @@ def test_symbols_and_damaged_pictures_do_not_count(monkeypatch: pytest.MonkeyPat
         relation.target_part for relation in document.part.rels.values() if relation.reltype.endswith("/image")
     ]
     unknown._blob, truncated._blob = b"not a picture", truncated.blob[:-30]
-    [scan] = pictures.DocumentPictures(ScanMode.READ).of(document.part, 0)
+    [scan] = pictures.DocumentPictures(ScanMode.READ).scans(document.part, 0)
     assert isinstance(scan, Scan)
     assert scan.part == "word/media/image4.png"

@@ -10,7 +10,7 @@ from pathlib import Path
 from ingest.parsing.content import Head, Member, Omission, Page, Part
 from ingest.parsing.frames import Request
 from ingest.parsing.mail.headers import Headers, addresses, mail_date
-from ingest.parsing.mail.members import Members
+from ingest.parsing.mail.members import Attachments
 from ingest.parsing.mail.text import fill_body
 from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import TooLarge, Unreadable
@@ -62,7 +62,7 @@ def parse(request: Request) -> Iterator[Part]:
         if body is not None:
             fill_body(outline, _text(body), is_html=body.get_content_type() == "text/html")
     yield Page(0, outline.end_page())
-    yield from _attachments(mail, body, Members(request))
+    yield from _attachments(mail, body, Attachments(request))
 
 
 def _is_encrypted(mail: EmailMessage) -> bool:
@@ -99,7 +99,9 @@ def _text(part: MIMEPart) -> str:
         return decode(data) if data else ""
 
 
-def _attachments(mail: EmailMessage, body: MIMEPart | None, members: Members) -> Iterator[Member | Omission]:
+def _attachments(
+    mail: EmailMessage, body: MIMEPart | None, attachments: Attachments
+) -> Iterator[Member | Omission]:
     pictures = 0
     for part in _leaves(mail):
         if part is body:
@@ -114,10 +116,10 @@ def _attachments(mail: EmailMessage, body: MIMEPart | None, members: Members) ->
             yield Omission("Unreadable", str(refusal))
             continue
         for name, content in files:
-            yield from members.of(name.replace("/", "_"), content)
+            yield from attachments.accepted(name.replace("/", "_"), content)
     if pictures:
         yield Omission("Unsupported", f"Pictures in the text of the mail are not read: {pictures}.")
-    yield from members.left_out()
+    yield from attachments.left_out()
 
 
 def _is_inline_picture(part: MIMEPart) -> bool:

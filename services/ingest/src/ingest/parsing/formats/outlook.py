@@ -9,7 +9,7 @@ from ingest.parsing import containers
 from ingest.parsing.content import Head, Omission, Page, Part
 from ingest.parsing.frames import Request
 from ingest.parsing.mail.headers import Address, Headers, addresses, mail_date
-from ingest.parsing.mail.members import Members
+from ingest.parsing.mail.members import Attachments
 from ingest.parsing.mail.text import fill_body
 from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import TooLarge
@@ -54,7 +54,7 @@ def parse(request: Request) -> Iterator[Part]:
     yield Page(0, outline.end_page())
     if is_rtf:
         yield Omission("Unsupported", "The body of the mail is only rich text (RTF), which is not read in a mail.")
-    yield from _attachments(mail, Members(request))
+    yield from _attachments(mail, Attachments(request))
 
 
 def _headers(mail: oxmsg.Message) -> Headers:
@@ -76,7 +76,7 @@ def _headers(mail: oxmsg.Message) -> Headers:
     )
 
 
-def _attachments(mail: oxmsg.Message, members: Members) -> Iterator[Part]:
+def _attachments(mail: oxmsg.Message, attachments: Attachments) -> Iterator[Part]:
     for attachment in mail.attachments:
         with damage_is_unreadable("An attachment of the mail"):
             name, content = attachment.file_name or "attachment", attachment.file_bytes
@@ -87,5 +87,5 @@ def _attachments(mail: oxmsg.Message, members: Members) -> Iterator[Part]:
                 part=name,
             )
         else:
-            yield from members.of(name.replace("/", "_"), content)
-    yield from members.left_out()
+            yield from attachments.accepted(name.replace("/", "_"), content)
+    yield from attachments.left_out()

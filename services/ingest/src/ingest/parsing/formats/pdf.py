@@ -83,7 +83,7 @@ def parse(request: Request) -> Iterator[Part]:
             yield Page(number + 1, sections, page_picture(document, number) if number < max_pictures else b"")
             yield from (field for field in fields if isinstance(field, Omission))
             if sections:
-                yield from images.of(number)
+                yield from images.scans(number)
             elif _has_image(document, number):
                 scanned = True
                 yield _scan(document, number, scans)

@@ -57,7 +57,7 @@ def parse(request: Request) -> Iterator[Part]:
         if slide.element.get("show", "1") not in ("0", "false"):
             with ooxml.damage_is_unreadable(f"Slide {number} of the presentation"):
                 _fill(outline, slide)
-                images += pictures.of(slide.part, number)
+                images += pictures.scans(slide.part, number)
         sections = outline.end_page()
         empty = empty and not sections and not any(isinstance(image, Scan) for image in images)
         yield Page(number, sections)

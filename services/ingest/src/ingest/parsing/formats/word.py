@@ -68,7 +68,7 @@ def parse(request: Request) -> Iterator[Part]:
         document = docx.Document(str(path))
         language = str(next(iter(document.styles.element.xpath("w:docDefaults//w:lang/@w:val")), ""))
         sections = _Body(document).sections()
-        images = list(DocumentPictures(ScanMode(request.scans)).of(document.part, 0))
+        images = list(DocumentPictures(ScanMode(request.scans)).scans(document.part, 0))
     if not sections and not any(isinstance(image, Scan) for image in images):
         raise Unreadable("The document has no text.")
     yield Head(_MEDIA_TYPE, language=language if language.replace("-", "").isalnum() else "")

@@ -7,7 +7,7 @@ from ingest.parsing.frames import Request
 from ingest.parsing.text.names import MemberNames
 
 
-class Members:
+class Attachments:
     """Creates unique names for attachments, and leaves out attachments that exceed the limits.
 
     Args:
@@ -20,7 +20,7 @@ class Members:
         self._bytes = request.max_member_bytes
         self._left_out = 0
 
-    def of(self, name: str, content: bytes) -> Iterator[Member]:
+    def accepted(self, name: str, content: bytes) -> Iterator[Member]:
         """Yield the attachment if it is not empty and within the limits."""
         if not content:
             return
@@ -29,7 +29,7 @@ class Members:
             return
         self._count -= 1
         self._bytes -= len(content)
-        yield Member(self._names.of(name, "attachment"), content)
+        yield Member(self._names.unique_name(name, "attachment"), content)
 
     def left_out(self) -> Iterator[Omission]:
         """Yield an omission for the attachments that exceeded the limits."""

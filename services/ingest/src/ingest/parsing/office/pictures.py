@@ -28,7 +28,7 @@ class DocumentPictures:
         self._seen: set[str] = set()
         self._count = 0
 
-    def of(self, part: Any, number: int) -> Iterator[Scan | Omission]:
+    def scans(self, part: Any, number: int) -> Iterator[Scan | Omission]:
         """Yield the new pictures of a part of the package; an omission if OCR is not installed, or for a limit.
 
         Args:

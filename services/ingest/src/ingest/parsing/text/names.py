@@ -14,7 +14,7 @@ class MemberNames:
     def __init__(self) -> None:
         self._used: set[str] = set()
 
-    def of(self, path: str, default: str = "file") -> str:
+    def unique_name(self, path: str, default: str = "file") -> str:
         """Return the name of a file, derived from its path in the container.
 
         Args:
