@@ -149,7 +149,7 @@ def _principal(tenant: int) -> Principal:
 @asynccontextmanager
 async def retriever(address: str, layout: Layout, chunks: int) -> AsyncIterator[Retriever]:
     """Open a retriever on a server at an address."""
-    connection = Connection([CountedNode.at(f"http://{address}", None, SECONDS)], SECONDS, SECONDS)
+    connection = Connection([CountedNode.from_url(f"http://{address}", None, SECONDS)], SECONDS, SECONDS)
     store = await QdrantStore.open(connection, layout)
     # `Indexes.open` would start periodic calls, which are measured separately.
     running = Retriever(store, Indexes(store), chunks)
@@ -248,7 +248,7 @@ async def run(program: Path, layouts: list[str], tenants: int, chunks: int, seco
     for name in layouts:
         with tempfile.TemporaryDirectory() as directory:
             async with started(program, Path(directory), 1) as [node]:
-                client = Node.at(f"http://{node.address}", None, SECONDS)
+                client = Node.from_url(f"http://{node.address}", None, SECONDS)
                 info = await client.call(SECONDS, AsyncQdrantClient.info)
                 await client.aclose()
                 found["server"] = f"{info.title} {info.version}"

@@ -35,7 +35,7 @@ async def opened(nodes: list[ServerNode], *, shared: bool = False) -> AsyncItera
     """Open a retriever on nodes."""
     layout = Layout(replicas=len(nodes), write_consistency=len(nodes) // 2 + 1, shared=shared)
     hosts = [node.address for node in nodes]
-    store = await QdrantStore.open(Connection.to("http://qdrant", None, 20.0, hosts=hosts), layout)
+    store = await QdrantStore.open(Connection.from_url("http://qdrant", None, 20.0, hosts=hosts), layout)
     bench = await Bench.open(store)
     try:
         yield bench

@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from servicekit import nats_client
 from servicekit.broker import Broker
 from servicekit.nats import connect
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def test_a_frozen_server_blocks_no_caller(
     publishing = asyncio.create_task(publish())
     await asyncio.sleep(0.5)  # the buffers on the way are full
     await asyncio.wait_for(client.close(), 60)
-    await ended(publishing)
+    await cancel_and_wait(publishing)
     assert client.is_closed
     assert [entry["event"] for entry in log] == ["messages to nats were lost"]
 

@@ -16,7 +16,7 @@ from servicekit import keys
 from servicekit.errors import InvalidRequest, NotFound, Unavailable
 from servicekit.nats import IngestTransport
 from servicekit.original_settings import OriginalSettings
-from servicekit.original_store import MovedOriginalStore, NatsOriginalStore, OriginalStore, store_of
+from servicekit.original_store import MovedOriginalStore, NatsOriginalStore, OriginalStore, create_original_store
 from servicekit.s3_originals import S3OriginalStore
 
 SMALL = b"An original.\n" * 20_000
@@ -117,7 +117,7 @@ async def test_originals_from_before_the_bucket_are_read_in_nats(
     async def ready() -> IngestTransport:
         return transport
 
-    store = store_of(s3_settings, ready)
+    store = create_original_store(s3_settings, ready)
     assert await read(store) == SMALL
     assert await store.facts(NAME) == {"suffix": ".a"}
     new = keys.texts_object("north", "1" * 32)
@@ -128,7 +128,7 @@ async def test_originals_from_before_the_bucket_are_read_in_nats(
     await store.remove(NAME)
     with pytest.raises(NotFound):
         await read(former)
-    assert isinstance(store_of(OriginalSettings(), ready), NatsOriginalStore)
+    assert isinstance(create_original_store(OriginalSettings(), ready), NatsOriginalStore)
 
 
 class Sent(io.BytesIO):

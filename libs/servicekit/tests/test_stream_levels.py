@@ -11,7 +11,7 @@ from servicekit import keys, nats
 from servicekit.nats import IngestTransport
 from servicekit.record_streams import record_streams
 from servicekit.stream_levels import STREAMS, StreamLevels
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 from servicekit.tls import Certificates
 
 
@@ -27,10 +27,10 @@ async def transport(tmp_path: Path) -> AsyncIterator[IngestTransport]:
 async def watched(transport: IngestTransport) -> AsyncIterator["asyncio.Task[None]"]:
     """Watch all streams, at short intervals."""
     measured("")
-    watching = asyncio.create_task(StreamLevels(transport.client, STREAMS, every=0.05).watch())
+    watching = asyncio.create_task(StreamLevels(transport.client, STREAMS, interval=0.05).watch())
     yield watching
     assert not watching.done()
-    await ended(watching)
+    await cancel_and_wait(watching)
 
 
 def level(name: str, label: str) -> float:

@@ -1,6 +1,6 @@
 import asyncio
 
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 
 async def test_a_task_that_misses_a_cancellation_is_cancelled_again() -> None:
@@ -17,7 +17,7 @@ async def test_a_task_that_misses_a_cancellation_is_cancelled_again() -> None:
 
     first, second = asyncio.create_task(deaf()), asyncio.create_task(failing())
     await asyncio.sleep(0.01)
-    await asyncio.wait_for(ended(first, second), 60)
+    await asyncio.wait_for(cancel_and_wait(first, second), 60)
     assert first.cancelled()
     assert isinstance(second.exception(), ZeroDivisionError)
-    await ended()
+    await cancel_and_wait()

@@ -16,22 +16,22 @@ from causeway.retriever.v1 import retriever_pb2
 from causeway_testing.ingest.memory import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryQueue, make_job
 from causeway_testing.servers import eventually, nats_server
 from google.protobuf import proto  # type: ignore[attr-defined]  # missing in the type stubs
-from ingest.adapters.messages import BatchReader, document_to_message
+from ingest.adapters.messages import ProtoTextReader, document_to_message
 from ingest.adapters.queue import NatsQueue
 from ingest.adapters.retriever import RetrieverIndex
 from ingest.adapters.stores import NatsJobs, StoredOriginals
 from ingest.domain import (
     Chunk,
+    DownloadInfo,
     Failure,
-    Fetched,
     FileJob,
+    IndexProperties,
     Outcome,
     Progress,
     State,
     Status,
     Text,
     TextsJob,
-    Traits,
     Validators,
     VectorSpace,
 )
@@ -95,16 +95,16 @@ async def test_a_small_original_is_written_to_a_file(transport: IngestTransport,
 
 async def test_a_worker_stores_an_original(originals: Originals, tmp_path: Path) -> None:
     """`put` stores an original with its facts, and does not replace an existing original."""
-    assert await originals.fetched("new") is None
+    assert await originals.download_info("new") is None
     (tmp_path / "a").write_bytes(CONTENT)
     (tmp_path / "b").write_bytes(b"other")
-    known = Fetched(".html", Validators('"1"', "Sat, 21 Nov 2026 10:00:00 GMT"))
+    known = DownloadInfo(".html", Validators('"1"', "Sat, 21 Nov 2026 10:00:00 GMT"))
     await originals.put("new", tmp_path / "a", known)
-    await originals.put("new", tmp_path / "b", Fetched())
-    assert await originals.fetched("new") == known
+    await originals.put("new", tmp_path / "b", DownloadInfo())
+    assert await originals.download_info("new") == known
     await originals.fetch("new", tmp_path / "c", 0)
     assert (tmp_path / "c").read_bytes() == CONTENT
-    assert await originals.fetched("here") == Fetched()
+    assert await originals.download_info("here") == DownloadInfo()
 
 
 async def test_an_original_is_removed(originals: Originals, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_states_are_replaced_by_revision(jobs: Jobs) -> None:
         "ab" * 16,
         tuple(Outcome),
         committing=True,
-        counted=3,
+        counted_attempts=3,
         waiting_since=created,
     )
     first = await jobs.write(job, status, 0)
@@ -261,7 +261,7 @@ async def test_whether_earlier_jobs_have_ended(client: Client, transport: Ingest
     assert first is not None
     assert second is not None
     assert third is not None
-    assert [await each.earlier_jobs_ended() for each in (first, second, third)] == [True, False, False]
+    assert [await delivery.earlier_jobs_ended() for delivery in (first, second, third)] == [True, False, False]
     await second.acknowledge()
     assert not await third.earlier_jobs_ended()
     await first.redeliver(0)
@@ -301,11 +301,11 @@ async def test_a_job_with_texts(client: Client, transport: IngestTransport, tmp_
     with (tmp_path / "texts").open("wb") as file:
         for document in documents:
             proto.serialize_length_prefixed(document, file)
-    read = list(BatchReader().read(tmp_path / "texts"))
+    read = list(ProtoTextReader().read(tmp_path / "texts"))
     assert read == [Text("ä", "Ein Text.", b"{}"), Text("b", "x" * 300)]
     (tmp_path / "texts").write_bytes(b"\xff\xff garbage")
     with pytest.raises(UnreadableDocument):
-        list(BatchReader().read(tmp_path / "texts"))
+        list(ProtoTextReader().read(tmp_path / "texts"))
 
 
 async def test_a_message_that_is_not_a_job_becomes_a_dead_letter(
@@ -346,7 +346,7 @@ async def batches(count: int, failure: Exception | None = None) -> AsyncGenerato
 @pytest.mark.parametrize("count", [3, 20], ids=["small", "large"])
 async def test_a_document_is_stored_and_found(index: Index, count: int) -> None:
     """A document is stored unchanged. A repeated store changes nothing, and an older version is refused."""
-    assert await index.answers()
+    assert await index.is_ready()
     job = make_job(b"x", generation=5)
     document = replace(job.document, oids=("o",), groups=("g",), metadata_json=b'{"a":1}', language="de")
     job = replace(job, document=document)
@@ -360,12 +360,12 @@ async def test_a_document_is_stored_and_found(index: Index, count: int) -> None:
 
 
 async def test_an_index_and_a_document_are_looked_up(index: Index) -> None:
-    """A look-up returns what `traits` and `find` return: without the index, without the document, and with both."""
+    """`look_up` returns what `properties` and `find` return: without index, without document, and with both."""
     job = make_job(b"x")
     assert await index.look_up(job, job.document.document_id) == (None, None)
     await index.store(job, job.document, SPACE, batches(1), 5)
-    assert await index.look_up(job, "other") == (Traits(SPACE), None)
-    assert await index.look_up(job, job.document.document_id) == (Traits(SPACE), job.document)
+    assert await index.look_up(job, "other") == (IndexProperties(SPACE), None)
+    assert await index.look_up(job, job.document.document_id) == (IndexProperties(SPACE), job.document)
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["new", "old"])
@@ -378,8 +378,8 @@ async def test_a_lookup_in_an_older_retriever(retriever: Any, retriever_target: 
         index, job = RetrieverIndex(channel), make_job(b"x")
         await index.store(job, job.document, SPACE, batches(1), 5)
         retriever.is_old = is_old
-        assert await index.look_up(job, job.document.document_id) == (Traits(SPACE), job.document)
-        assert await index.look_up(job, "other") == (Traits(SPACE), None)
+        assert await index.look_up(job, job.document.document_id) == (IndexProperties(SPACE), job.document)
+        assert await index.look_up(job, "other") == (IndexProperties(SPACE), None)
         assert retriever.lookups == (0 if is_old else 2)
 
 
@@ -411,35 +411,35 @@ async def test_files_within_a_document(index: Index) -> None:
         facts = json.dumps({keys.PART_OF_ID: part_of} if part_of else {}).encode()
         document = replace(job.document, document_id=name, sourcefile=name, metadata_json=facts)
         await index.store(job, document, SPACE, batches(3), 5)
-    assert [each.document_id for each in await index.members(job, outer)] == ["a", "b"]
+    assert [document.document_id for document in await index.members(job, outer)] == ["a", "b"]
     assert await index.remove(job, []) == []
-    assert [each.document_id for each in await index.remove(job, ["b"])] == ["b", "c"]
-    assert [each.document_id for each in await index.members(job, outer)] == ["a"]
+    assert [document.document_id for document in await index.remove(job, ["b"])] == ["b", "c"]
+    assert [document.document_id for document in await index.members(job, outer)] == ["a"]
     assert await index.find(job, "other") is not None
 
 
 async def test_chunk_settings_of_an_index(retriever: Any, retriever_target: str) -> None:
-    """`traits` has the chunk settings of the index, including zeros. Missing settings are None."""
+    """`properties` has the chunk settings of the index, including zeros. Missing settings are None."""
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel(retriever_target, [descriptor]) as channel:
         index = RetrieverIndex(channel)
         job = make_job(b"x")
         await index.store(job, job.document, SPACE, batches(1), 5)
         retriever.settings.chunk_overlap = 0
-        assert await index.traits(job) == Traits(SPACE, None, 0)
+        assert await index.properties(job) == IndexProperties(SPACE, None, 0)
         retriever.settings.chunk_tokens = 64
-        assert await index.traits(job) == Traits(SPACE, 64, 0)
+        assert await index.properties(job) == IndexProperties(SPACE, 64, 0)
         retriever.settings.ocr = False
-        assert await index.traits(job) == Traits(SPACE, 64, 0, ocr=False)
+        assert await index.properties(job) == IndexProperties(SPACE, 64, 0, ocr=False)
 
 
 async def test_an_index_refuses_vectors_of_another_model(index: Index) -> None:
     """An index has the model and the dimension of its first document, and refuses other vectors."""
     job = make_job(b"x")
-    assert await index.traits(job) is None
+    assert await index.properties(job) is None
     await index.store(job, job.document, SPACE, batches(1), 5)
-    assert await index.traits(job) == Traits(SPACE)
-    assert await index.traits(replace(job, index="another")) is None
+    assert await index.properties(job) == IndexProperties(SPACE)
+    assert await index.properties(replace(job, index="another")) is None
     other = replace(job, document=replace(job.document, document_id="other"))
     for space in (VectorSpace("another", 4), VectorSpace("model", 5)):
         with pytest.raises(Unavailable, match="another"):
@@ -475,15 +475,15 @@ async def test_an_error_of_the_batches_stores_nothing(index: Index) -> None:
 
 
 async def test_an_unreachable_retriever_is_unavailable() -> None:
-    """Without a retriever, each call raises Unavailable in time, and `answers` returns False."""
+    """Without a retriever, each call raises Unavailable in time, and `is_ready` returns False."""
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel("127.0.0.1:1", [descriptor]) as channel:
         index = RetrieverIndex(channel)
-        assert not await index.answers()
+        assert not await index.is_ready()
         with pytest.raises(Unavailable):
             await index.find(JOB, "a")
         with pytest.raises(Unavailable):
-            await index.traits(JOB)
+            await index.properties(JOB)
         with pytest.raises(Unavailable):
             await index.look_up(JOB, "a")
         async with asyncio.timeout(60):

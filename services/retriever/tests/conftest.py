@@ -68,13 +68,13 @@ async def reopen(
             yield opens
         return
     if kind == "edge-indexed":  # with payload indexes, which normally only large shards have
-        monkeypatch.setattr(payload_indexes, "WITHOUT", 0)
+        monkeypatch.setattr(payload_indexes, "MAX_POINTS_WITHOUT_INDEXES", 0)
         kind = "edge"
     memory, client = MemoryStore(), AsyncQdrantClient(":memory:")
     if kind in ("qdrant-grpc", "qdrant-shared"):
         layout = Layout(shared=kind == "qdrant-shared")
         async with serving(client) as server:
-            yield lambda: QdrantStore(Connection.to(server.url, None, 10.0), layout)
+            yield lambda: QdrantStore(Connection.from_url(server.url, None, 10.0), layout)
         return
     stores: dict[str, Callable[[], Store]] = {
         "memory": lambda: memory,

@@ -79,6 +79,6 @@ async def test_each_published_index_has_a_file(example: ModuleType, tmp_path: Pa
     """The directory holds one file for each published index."""
     bench = await Bench.open(example.FileStore(tmp_path))
     await bench.put(Document("d", generation=1), ["the ferry"])
-    assert [index.spec.name for index in await bench.indexes.of("local")] == [INDEX]
+    assert [index.spec.name for index in await bench.indexes.of_tenant("local")] == [INDEX]
     assert len(list(tmp_path.glob("*.index"))) == 1
     await bench.aclose()

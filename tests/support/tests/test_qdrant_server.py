@@ -39,7 +39,7 @@ def test_a_missing_program_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
 async def test_one_node_keeps_its_data(program: Path, tmp_path: Path) -> None:
     """A server of one node has its data after it was killed and started again."""
     async with started(program, tmp_path / "data", 1) as [node]:
-        store = await QdrantStore.open(Connection.to(f"http://{node.address}", None, 10.0), Layout())
+        store = await QdrantStore.open(Connection.from_url(f"http://{node.address}", None, 10.0), Layout())
         collection = await store.create(SPEC)
         await collection.put_record(Document("d", generation=1))
         node.kill()
@@ -54,7 +54,7 @@ async def test_three_nodes_fail_one_by_one(program: Path, tmp_path: Path) -> Non
     async with started(program, tmp_path / "data", 3) as nodes:
         hosts = [node.address for node in nodes]
         assert [node.host for node in nodes] == ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
-        connection = Connection.to("http://qdrant", None, 20.0, hosts=hosts)
+        connection = Connection.from_url("http://qdrant", None, 20.0, hosts=hosts)
         store = await QdrantStore.open(connection, Layout(replicas=3, write_consistency=2))
         collection = await store.create(SPEC)
         nodes[0].kill()

@@ -6,7 +6,7 @@ import structlog
 from nats.aio.client import DEFAULT_FLUSH_TIMEOUT, Client
 from nats.errors import Error
 
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 _log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class ClosingClient(Client):
         if reconnecting is not None and reconnecting is not asyncio.current_task():
             try:
                 async with asyncio.timeout_at(deadline):
-                    await ended(reconnecting)
+                    await cancel_and_wait(reconnecting)
             except TimeoutError:
                 _log.warning("the attempt to reconnect to nats has not ended")
 

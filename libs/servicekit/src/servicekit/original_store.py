@@ -15,7 +15,7 @@ from servicekit import keys, objects
 from servicekit.errors import NotFound, Unavailable
 from servicekit.nats import IngestTransport
 from servicekit.original_settings import OriginalSettings
-from servicekit.stream_room import is_full
+from servicekit.stream_limits import is_full
 
 _RETRY_SECONDS = 2.0
 _FULL_SECONDS = 30.0
@@ -66,7 +66,9 @@ class OriginalStore(Protocol):
         ...
 
 
-def store_of(settings: OriginalSettings, transport: Callable[[], Awaitable[IngestTransport]]) -> OriginalStore:
+def create_original_store(
+    settings: OriginalSettings, transport: Callable[[], Awaitable[IngestTransport]]
+) -> OriginalStore:
     """Return the store that the settings select.
 
     If a bucket is set, NATS is also read, because it may contain originals from before the bucket was set.

@@ -14,7 +14,7 @@ from nats.js.api import StorageType, StreamConfig, StreamInfo
 from nats.js.errors import NotFoundError
 
 from servicekit import keys
-from servicekit.stream_room import STREAM_BYTES, space_reserved
+from servicekit.stream_limits import STREAM_BYTES, space_reserved
 
 _log = structlog.get_logger(__name__)
 
@@ -111,7 +111,7 @@ async def age_of(jetstream: JetStreamContext, stream: str, sequence: int, subjec
     return max(0.0, (now - (first.time or now)).total_seconds())
 
 
-async def keep_room(jetstream: JetStreamContext) -> None:
+async def trim_full_streams(jetstream: JetStreamContext) -> None:
     """Trim streams that become full, until cancelled.
 
     A full stream drops its oldest records, so one tenant could displace the records of all others. To prevent this,
@@ -134,23 +134,23 @@ async def trim(jetstream: JetStreamContext, name: str) -> None:
         return
     counts: Counter[str] = Counter()
     for subject, count in (info.state.subjects or {}).items():
-        counts[_of_tenant(subject)] += count
-    level = _level(counts, int(sum(counts.values()) * _TRIMMED * limit / info.state.bytes))
+        counts[_tenant_pattern(subject)] += count
+    level = _max_records_per_tenant(counts, int(sum(counts.values()) * _TRIMMED * limit / info.state.bytes))
     for subjects, count in counts.items():
         if count > level:
             _log.warning("a stream of records is full", stream=name, subjects=subjects, dropped=count - level)
             await jetstream.purge_stream(name, subject=subjects, keep=level)
 
 
-def _of_tenant(subject: str) -> str:
+def _tenant_pattern(subject: str) -> str:
     """Return the pattern of all subjects of a record's tenant."""
     parts = subject.split(".")
     return ".".join([*parts[:3], *(["*"] * (len(parts) - 3))])
 
 
-def _level(counts: Mapping[str, int], most: int) -> int:
-    """Return the maximum number of records per tenant, so that all tenants together keep ``most`` records."""
-    left, tenants = most, len(counts)
+def _max_records_per_tenant(counts: Mapping[str, int], total: int) -> int:
+    """Return the maximum number of records per tenant, so that all tenants together keep ``total`` records."""
+    left, tenants = total, len(counts)
     for count in sorted(counts.values()):
         if count * tenants > left:
             break

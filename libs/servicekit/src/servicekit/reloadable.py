@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -89,7 +89,7 @@ class Reloadable(Generic[T]):
 
     async def __aexit__(self, *exc: object) -> None:
         if self._task is not None:
-            await ended(self._task)
+            await cancel_and_wait(self._task)
 
     async def _watch(self) -> None:
         while True:

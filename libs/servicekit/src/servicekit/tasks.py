@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 
-async def ended(*tasks: "asyncio.Task[Any]") -> None:
+async def cancel_and_wait(*tasks: "asyncio.Task[Any]") -> None:
     """Cancel tasks and wait until all have ended. Exceptions of the tasks are not raised.
 
     nats-py uses `asyncio.wait_for`. Before Python 3.12, it loses a cancellation that coincides with the awaited

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from detection.moderation.thread_pool import ThreadPool
 from servicekit.channel import open_channel
-from servicekit.original_store import store_of
+from servicekit.original_store import create_original_store
 from servicekit.tls import Certificates
 
 from gateway.clients import generator, guardrails, ingest, retriever
@@ -55,7 +55,7 @@ from gateway.ports.response_jobs import ResponseJobs
 from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 from gateway.quotas import limits
-from gateway.quotas.ledger import Ledger, watch
+from gateway.quotas.ledger import Ledger, register_metrics
 from gateway.response_runs.peers import Peers
 from gateway.server import prices, recording
 from gateway.server.authentication import Tokens
@@ -119,7 +119,7 @@ class Services:
 
 
 @contextlib.asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[Services]:
+async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """Provide the real adapters, and close them at the end."""
     certificates = Certificates.of(settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -155,7 +155,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             file = await stack.enter_async_context(detector_policy.load(settings.policy_file))
             policy = lambda: file.current  # noqa: E731  # a function would need more lines
         records = await stack.enter_async_context(Outbox(nats.records))
-        recording.watch(records)
+        recording.register_metrics(records)
         current_prices: Callable[[], Prices] = Prices
         if settings.prices_file is not None:
             prices_file = await stack.enter_async_context(prices.load(settings.prices_file))
@@ -164,7 +164,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         if settings.quotas_file is not None:
             quotas = await stack.enter_async_context(limits.load(settings.quotas_file))
             ledger = Ledger(lambda: quotas.current)
-            watch(ledger)
+            register_metrics(ledger)
             await stack.enter_async_context(QuotaShare(nats.quotas, ledger))
         probes: list[Probe] = [*(GrpcProbe(name, channel) for name, channel in channels.items()), NatsProbe(nats)]
         link_keys, content_keys = LinkKeys(), ContentKeys()
@@ -191,7 +191,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         model_names: Callable[[], frozenset[str]] = frozenset
         if settings.frontends_file is not None:
             model_names = await stack.enter_async_context(ModelNames(grpc_generator))
-        originals = store_of(settings, nats.ingest)
+        originals = create_original_store(settings, nats.ingest)
         if settings.s3_bucket:
             probes.append(OriginalsProbe(originals))
         backlog = Backlog(settings.max_jobs, settings.max_tenant_jobs)

@@ -7,10 +7,10 @@ import structlog
 from servicekit import descriptors
 from servicekit import metrics as measuring
 from servicekit.errors import CausewayError
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 from starlette.types import ASGIApp, Scope
 
-from gateway.adapters import Services, connected
+from gateway.adapters import Services, open_services
 from gateway.answering.document_reader import DocumentReader
 from gateway.answering.pipeline import Pipeline
 from gateway.background_runs import background_runs
@@ -51,15 +51,15 @@ from gateway.routes.stream_content import StreamContent
 from gateway.routes.table import route_table
 from gateway.routes.uploads import UploadSlots
 from gateway.server.admission import Admission
-from gateway.server.authentication import Authentication, Identity
+from gateway.server.authentication import Authentication, FixedCaller
 from gateway.server.complete_forms import CompleteForms
 from gateway.server.connections import Connections
 from gateway.server.content_encoding import ContentDecoding
 from gateway.server.cors import CorsHeaders, Preflight
-from gateway.server.frontend_selection import ProfileLayer, Reach
+from gateway.server.frontend_selection import ProfileLayer, ReachLimit
 from gateway.server.http_protocol import HttpLimits
 from gateway.server.http_server import HttpServer, listen, served
-from gateway.server.metrics import Measured, Metrics
+from gateway.server.metrics import Metrics, MetricsLayer
 from gateway.server.middleware import HEALTH, BodyLimit, Tracing
 from gateway.server.public_address import PublicAddress
 from gateway.server.public_path import PublicPath
@@ -74,6 +74,7 @@ from gateway.settings import Settings
 
 _log = structlog.get_logger(__name__)
 _MAX_UPLOADS = 4
+"""The maximum number of uploads that the gateway stores concurrently."""
 
 
 def build_app(settings: Settings, services: Services, *, draining: asyncio.Event | None = None) -> ASGIApp:
@@ -117,9 +118,14 @@ def build(
     memory = SessionMemory(services.memory, default=settings.auth != "none")
     stored = StoredResponses(services.responses, services.response_log, services.peers)
     ending = Ending(services.responses, services.response_log, services.peers, timeout=timeout)
-    access, beat = Access(services.catalogue), settings.stream_heartbeat
+    access = Access(services.catalogue)
     reading = ResponseReading(
-        services.responses, services.response_log, ending, access, services.calls, heartbeat=beat
+        services.responses,
+        services.response_log,
+        ending,
+        access,
+        services.calls,
+        heartbeat=settings.stream_heartbeat,
     )
     metrics.readers.set_function(lambda: reading.feeds.readers)
     metrics.followed.set_function(lambda: reading.feeds.followed)
@@ -143,12 +149,12 @@ def build(
     contents = StreamContent(services.guardrails, timeout=timeout, passed_headers=detector_headers)
 
     profile_names = frozenset(name for dialect in dialects for name in dialect.profile_names)
-    served = GatewayProperties(
+    properties = GatewayProperties(
         frozenset(route.first_segment for route in routes), profile_names, overrides.check, services.model_names
     )
-    profiles = _profiles(settings, services, served)
+    profiles = _profiles(settings, services, properties)
     runs = background_runs(settings, services, dialect, pipeline, stored, ending, profiles)
-    agents = McpEndpoint(
+    mcp = McpEndpoint(
         pipeline,
         DocumentReader(services.retriever, services.catalogue, services.guardrails),
         services.catalogue,
@@ -178,13 +184,13 @@ def build(
     described = PublicPath(others, settings.public_path) if settings.public_path else others
     pages = PageHeaders(described)
     streams = response_stream.ResponseStream(reading, pages, timeout=timeout)
-    raw: dict[str, ASGIApp] = {**chats, STREAM_CONTENT: contents, MCP: agents, response_stream.PATH: streams}
+    raw: dict[str, ASGIApp] = {**chats, STREAM_CONTENT: contents, MCP: mcp, response_stream.PATH: streams}
     app: ASGIApp = ChatRoutes(routes, raw, pages)
     # Innermost first.
     app = BodyLimit(
         CompleteForms(app),
         limit=settings.max_body_bytes,
-        uploads=settings.max_upload_bytes,
+        upload_limit=settings.max_upload_bytes,
         pause=settings.body_pause,
     )
     app = SpoolLimit(app, settings.max_spool_bytes, settings.max_upload_bytes)
@@ -194,7 +200,7 @@ def build(
     if services.ledger is not None:
         app = QuotaLayer(app, services.ledger)
     # Inside authentication, so that only identified callers learn which paths exist.
-    app = Reach(app, routes)
+    app = ReachLimit(app, routes)
     app = _identity(app, settings, services, profiles, address)
     app = Admission(
         app,
@@ -205,39 +211,39 @@ def build(
         timeout=settings.answer_timeout,
     )
     app = Recording(Tracing(Preflight(app), error_body, draining), services.records, services.prices, HEALTH)
-    app = CorsHeaders(Measured(app, metrics, HEALTH))
+    app = CorsHeaders(MetricsLayer(app, metrics, HEALTH))
     return ProfileLayer(app, profiles, routes), runs
 
 
 def _identity(
     app: ASGIApp, settings: Settings, services: Services, profiles: CurrentFrontends, address: PublicAddress
 ) -> ASGIApp:
-    keys = services.keys if settings.takes_keys else None
+    keys = services.keys if settings.accepts_keys else None
     if settings.auth == "none":
-        linked = SignedLinks(app, Identity(app), services.link_keys, profiles, keys)
+        linked = SignedLinks(app, FixedCaller(app), services.link_keys, profiles, keys)
         return WebPages(linked, profiles, settings.allowed_hosts)
     identified = Authentication(app, profiles, keys, services.tokens, address)
     return SignedLinks(app, identified, services.link_keys, profiles, keys)
 
 
 def _provider(settings: Settings) -> protected_resource.Provider | None:
-    if not settings.takes_tokens:
+    if not settings.accepts_tokens:
         return None
     return protected_resource.Provider(settings.oidc_issuer, tuple(settings.oidc_scopes))
 
 
-def _profiles(settings: Settings, services: Services, served: GatewayProperties) -> CurrentFrontends:
+def _profiles(settings: Settings, services: Services, properties: GatewayProperties) -> CurrentFrontends:
     default = Frontend(
         default_index=settings.default_index,
         blocked_message=settings.blocked_message,
         max_messages=settings.max_messages,
         max_answer_tokens=settings.max_answer_tokens,
         responses=ResponsePolicy(settings.responses),
-        searches=settings.response_searches,
+        max_searches=settings.response_searches,
     )
     if services.frontends is None:
         return Profiles(default, services.policy)
-    file = services.frontends.load(default, served)
+    file = services.frontends.load(default, properties)
     return Profiles(default, services.policy, file, services.service_policy)
 
 
@@ -248,14 +254,14 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         CausewayError: The address is in use, or a configuration file is invalid.
     """
     with listen(settings.host, settings.gateway_port) as listener:
-        async with connected(settings) as services, contextlib.AsyncExitStack() as watches:
+        async with open_services(settings) as services, contextlib.AsyncExitStack() as watches:
             metrics = Metrics()
             measuring.install(metrics.registry)
             watches.enter_context(measuring.served(metrics.registry, settings.host, settings.metrics_port))
             app, runs = build(settings, services, metrics, stop)
             running = asyncio.create_task(runs.work(stop))
             watches.push_async_callback(runs.close)
-            watches.push_async_callback(ended, running)
+            watches.push_async_callback(cancel_and_wait, running)
             if services.frontends is not None:
                 await watches.enter_async_context(services.frontends)
             limits = HttpLimits(
@@ -265,7 +271,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 pause=settings.body_pause,
             )
             connections = Connections(descriptors.limit(settings.max_connections, "connections"))
-            metrics.watch(connections)
+            metrics.register_connections(connections)
             detector_health = DetectorHealth(services.guardrails, services.probes, version=VERSION)
             port, grace = settings.detector_health_port, settings.shutdown_grace
             await watches.enter_async_context(

@@ -11,7 +11,7 @@ from gateway.clients.gateway_beats import GatewayBeats
 from gateway.clients.nats_connection import NatsLink
 from gateway.response_runs.peers import Peers, runs_job
 from servicekit.errors import Unavailable
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 INTERVAL = 0.01
 
@@ -35,7 +35,7 @@ def in_one_process() -> Beating:
         try:
             yield
         finally:
-            await ended(task)
+            await cancel_and_wait(task)
 
     return beating
 

@@ -19,8 +19,8 @@ from gateway.domain.responses import (
     Stored,
     container_ids,
     is_id,
-    named,
     new_name,
+    with_id,
 )
 from gateway.ports.responses import ResponseStore
 from servicekit import response_keys
@@ -46,7 +46,7 @@ def stored(kind: str = RESPONSE, age: int | None = None) -> Stored:
     made = new_name()
     name = f"{kind}_{made if age is None else f'{age:012x}' + made[12:]}"
     content = [{"type": "input_text", "text": "Tä?\u2028"}]
-    item = named({"type": "message", "role": "user", "content": content}, name, "i0")
+    item = with_id({"type": "message", "role": "user", "content": content}, name, "i0")
     return Stored(name, "help", {"id": name, "output": []}, (item,), ("resp_x",))
 
 
@@ -262,6 +262,6 @@ def test_ids_sort_by_age_and_name_owners() -> None:
     assert is_id(f"resp_{names[0]}", RESPONSE)
     for wrong in ("", "resp_", f"conv_{names[0]}", f"resp_{names[0]}x", "resp_" + "G" * 32):
         assert not is_id(wrong, RESPONSE)
-    item = named({"type": "function_call"}, f"resp_{names[0]}", "i2")
+    item = with_id({"type": "function_call"}, f"resp_{names[0]}", "i2")
     assert container_ids(item["id"]) == (f"resp_{names[0]}", f"conv_{names[0]}")
     assert container_ids("msg_1") == ()

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from gateway.domain import ownership
-from gateway.identity.caller import with_own
+from gateway.identity.caller import with_own_oids
 from gateway.main import build_app
 from gateway.settings import Settings
 from servicekit import api_keys
@@ -54,14 +54,17 @@ def test_own_metadata_are_accepted() -> None:
 
 def test_only_the_owner_has_the_id_of_the_owner() -> None:
     """Another user has no `own:` id, even with a shared id or with the owner's name among the ids."""
-    oids = set(with_own(ANN).oids)
+    oids = set(with_own_oids(ANN).oids)
     assert oids - set(ANN.oids) == {"own:ann"}
-    assert "own:ann" not in with_own(Principal("north", "bob", ("crew", "ann"))).oids
+    assert "own:ann" not in with_own_oids(Principal("north", "bob", ("crew", "ann"))).oids
 
 
 def test_own_ids_of_credentials_are_removed() -> None:
     """An `own:` id in a token or a key is removed, and the user's own one is added once."""
-    assert with_own(Principal("north", "bob", ("own:ann", "crew", "own:bob", "own:"))).oids == ("crew", "own:bob")
+    assert with_own_oids(Principal("north", "bob", ("own:ann", "crew", "own:bob", "own:"))).oids == (
+        "crew",
+        "own:bob",
+    )
 
 
 async def test_every_route_checks_the_owner(fakes: Any) -> None:
@@ -69,7 +72,7 @@ async def test_every_route_checks_the_owner(fakes: Any) -> None:
 
     The caller's own name is accepted.
     """
-    key, record = api_keys.make("bob", "north", roles=("ingest",))
+    key, record = api_keys.create("bob", "north", roles=("ingest",))
     fakes.keys.replace([record])
     fakes.indexes.indexes["docs"] = {}
     app = build_app(Settings(auth="keys", ingest_urls=["example.com"]), fakes.services())

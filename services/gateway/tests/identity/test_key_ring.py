@@ -1,12 +1,12 @@
 import dataclasses
 
 import pytest
-from gateway.identity.caller import with_own
+from gateway.identity.caller import with_own_oids
 from gateway.identity.key_ring import KeyRing
 from servicekit import api_keys
 from servicekit.errors import Unauthenticated, Unavailable
 
-KEY, RECORD = api_keys.make("ann", "north", roles=("ask",), profiles=("help",))
+KEY, RECORD = api_keys.create("ann", "north", roles=("ask",), profiles=("help",))
 
 
 def test_a_key_identifies_the_caller() -> None:
@@ -14,7 +14,7 @@ def test_a_key_identifies_the_caller() -> None:
     ring = KeyRing()
     ring.replace([RECORD])
     caller = ring.caller(KEY)
-    assert caller.principal == with_own(RECORD.principal())
+    assert caller.principal == with_own_oids(RECORD.principal())
     assert (caller.key_id, caller.key_name, caller.profiles) == (RECORD.id, "ann", frozenset({"help"}))
 
 

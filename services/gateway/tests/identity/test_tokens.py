@@ -6,7 +6,7 @@ from typing import Any
 
 import jwt
 import pytest
-from gateway.identity.caller import with_own
+from gateway.identity.caller import with_own_oids
 from gateway.identity.provider_keys import ProviderKeys
 from gateway.identity.tokens import Claims, Tokens
 from servicekit import api_keys
@@ -71,7 +71,7 @@ async def test_the_names_of_claims_are_settings(
     issuer: Any, claims: Claims, token_claims: dict[str, Any], caller: Principal
 ) -> None:
     """A setting names a claim, or a path into objects. A claim of another type is ignored."""
-    expected = with_own(replace(caller, issuer=issuer.url))
+    expected = with_own_oids(replace(caller, issuer=issuer.url))
     assert (await tokens_of(issuer, claims).caller(issuer.token(**token_claims))).principal == expected
 
 
@@ -82,12 +82,12 @@ async def test_the_names_of_claims_are_settings(
 async def test_users_of_tokens_and_of_keys_are_separate(issuer: Any, former: frozenset[str], kept: bool) -> None:
     """The user of a token cannot open uploads of a key's user with the same name, unless the settings allow it."""
     caller = await tokens_of(issuer, Claims(former_names=former)).caller(issuer.token(oid="own:ann"))
-    _, record = api_keys.make("ann", "local")
-    theirs = with_own(record.principal())
+    _, record = api_keys.create("ann", "local")
+    theirs = with_own_oids(record.principal())
     assert caller.principal.owner != theirs.owner
     assert ("own:ann" in caller.principal.oids) == kept
     assert (theirs.owner in caller.principal.owners) == kept
-    assert not set(with_own(caller.principal).oids) & {f"own:oidc:{issuer.url}2 ann", "own:ann2"}
+    assert not set(with_own_oids(caller.principal).oids) & {f"own:oidc:{issuer.url}2 ann", "own:ann2"}
 
 
 @pytest.mark.parametrize("token_claims", [{"sub": "a\ud800"}, {"oid": "\udfff"}, {"groups": ["staff", "\ud800"]}])

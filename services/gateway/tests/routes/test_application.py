@@ -13,14 +13,14 @@ from gateway.domain.ownership import OWNER
 from gateway.frontends.assistants import Assistant, Audience
 from gateway.frontends.profiles import Frontend
 from gateway.frontends.snapshot import Frontends
-from gateway.identity.caller import Caller, with_own
+from gateway.identity.caller import Caller, with_own_oids
 from gateway.main import build_app
 from gateway.routes import application
 from gateway.routes.rest import rest
 from gateway.routes.table import ROUTES
 from gateway.routes.uploads import UploadSlots
 from gateway.routing.table import RouteTable
-from gateway.server.authentication import Identity
+from gateway.server.authentication import FixedCaller
 from gateway.server.frontend_selection import ProfileLayer
 from gateway.settings import Settings
 from servicekit import keys
@@ -29,8 +29,8 @@ from servicekit.errors import CausewayError, Unavailable
 from servicekit.principal import LOCAL, Principal
 from starlette.types import ASGIApp, Scope
 
-ANN = with_own(Principal("local", "ann", oids=("ann-oid", "shared"), roles=("ask", "ingest")))
-BOB = with_own(Principal("local", "bob", oids=("bob", "shared"), roles=("ask", "ingest")))
+ANN = with_own_oids(Principal("local", "ann", oids=("ann-oid", "shared"), roles=("ask", "ingest")))
+BOB = with_own_oids(Principal("local", "bob", oids=("bob", "shared"), roles=("ask", "ingest")))
 
 
 class EndingIngest(FakeIngest):
@@ -80,7 +80,7 @@ def app(
         login=login,
     )
     return ProfileLayer(
-        Identity(rest([router], error_body, (), RouteTable(ROUTES)), Caller(principal)),
+        FixedCaller(rest([router], error_body, (), RouteTable(ROUTES)), Caller(principal)),
         lambda: Frontends(frontend),
         RouteTable(ROUTES),
     )
@@ -234,7 +234,7 @@ async def test_an_upload_replaces_the_one_under_the_former_name(fakes: Any) -> N
     fakes.retriever.documents["docs"] = [stored("a.md", "ann")]
     plain = replace(ANN, oids=(), issuer="https://a.example")
     ids = []
-    for principal in (with_own(replace(plain, has_former_name=True)), with_own(plain)):
+    for principal in (with_own_oids(replace(plain, has_former_name=True)), with_own_oids(plain)):
         ingest = EndingIngest()
         async with client_for(fakes, ingest, principal, DOCS) as http:
             listed = (await http.get("/list_uploaded")).json()

@@ -13,7 +13,7 @@ from gateway.routes import originals
 from gateway.routes.rest import rest
 from gateway.routes.table import ROUTES
 from gateway.routing.table import RouteTable
-from gateway.server.authentication import Identity
+from gateway.server.authentication import FixedCaller
 from gateway.server.frontend_selection import ProfileLayer
 from servicekit.errors import CausewayError, Unavailable, http_status
 from servicekit.principal import LOCAL, Principal
@@ -41,7 +41,7 @@ def client_for(fakes: Any, principal: Principal = LOCAL, **profile: Any) -> http
     router = originals.router(fakes.retriever, fakes.originals, timeout=5)
     frontend = Frontend(default_index="docs", **profile)
     app = ProfileLayer(
-        Identity(rest([router], error_body, (), RouteTable(ROUTES)), Caller(principal)),
+        FixedCaller(rest([router], error_body, (), RouteTable(ROUTES)), Caller(principal)),
         lambda: Frontends(frontend),
         RouteTable(ROUTES),
     )

@@ -16,7 +16,7 @@ from gateway.identity.caller import ANONYMOUS, LOOPBACK, Caller
 from gateway.main import build_app
 from gateway.routes.table import route_table
 from gateway.routing.route import Role
-from gateway.server.authentication import Identity
+from gateway.server.authentication import FixedCaller
 from gateway.server.request_state import state_of
 from gateway.settings import Settings
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -44,7 +44,7 @@ class Keys:
 
     def make(self, name: str = "ann", *roles: str, **more: Any) -> dict[str, str]:
         """Create a key. Return the headers with it."""
-        key, record = api_keys.make(name, "north", roles=roles, **more)
+        key, record = api_keys.create(name, "north", roles=roles, **more)
         self._fakes.keys.put(record)
         return {"authorization": f"Bearer {key}"}
 
@@ -375,7 +375,7 @@ async def test_the_state_has_the_caller() -> None:
         seen.append((state_of(scope).caller, state_of(scope).principal))
 
     scope: dict[str, Any] = {"type": "http", "headers": []}
-    await Identity(app)(scope, None, None)  # type: ignore[arg-type]  # nothing is received or sent
+    await FixedCaller(app)(scope, None, None)  # type: ignore[arg-type]  # nothing is received or sent
     assert seen == [(LOOPBACK, LOOPBACK.principal)]
     assert Caller(ANONYMOUS.principal).key_id == ""
     assert not any(ANONYMOUS.principal.has_role(role) for role in ("ask", "ingest", "admin"))

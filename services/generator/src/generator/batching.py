@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from generator.domain import Event
 
@@ -26,7 +26,7 @@ class _Buffer:
         self._not_full = asyncio.Event()
 
     @property
-    def waiting(self) -> bool:
+    def has_events(self) -> bool:
         """Return whether the buffer has events."""
         return bool(self._events)
 
@@ -74,11 +74,11 @@ async def batched(
     buffer = _Buffer(max_events, max_bytes)
     producer = asyncio.create_task(buffer.fill(events))
     try:
-        while not producer.done() or buffer.waiting:
+        while not producer.done() or buffer.has_events:
             if batch := await buffer.drain():
                 yield batch
         producer.result()
     finally:
-        await ended(producer)
+        await cancel_and_wait(producer)
         if not producer.cancelled():
             producer.exception()  # read the exception, so that asyncio does not log it as unread

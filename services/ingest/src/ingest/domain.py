@@ -10,12 +10,12 @@ from servicekit.principal import Principal
 
 _WITHOUT_PICTURES = "application/vnd.openxmlformats-officedocument."
 """Prefix of the content types of Office documents, whose pages (slides or sheets) have no pictures."""
-MAILS = ("message/rfc822", "application/vnd.ms-outlook")
-CONTAINERS = (*MAILS, "application/zip", "application/x-tar")
+MAIL_TYPES = ("message/rfc822", "application/vnd.ms-outlook")
+CONTAINER_TYPES = (*MAIL_TYPES, "application/zip", "application/x-tar")
 """Content types of documents that may contain files. These files become documents too."""
-MAIL = "mail"
+MAIL_ENTRY = "mail"
 """The metadata entry with the headers of a mail."""
-OCR = "ocr"
+OCR_ENTRY = "ocr"
 """The metadata entry with the pages whose text was recognised in images, and the confidence of each."""
 
 
@@ -31,7 +31,7 @@ class State(enum.Enum):
     CANCELLED = "cancelled"
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         """Whether the job has ended."""
         return self in (State.SUCCEEDED, State.UNCHANGED, State.FAILED, State.CANCELLED)
 
@@ -87,7 +87,7 @@ class Document:
 
         Metadata that the platform derives from the content, such as a mail's headers, is not compared.
         """
-        derived = (MAIL, OCR) if self.content_type in MAILS else (OCR,)
+        derived = (MAIL_ENTRY, OCR_ENTRY) if self.content_type in MAIL_TYPES else (OCR_ENTRY,)
         return (
             self.has_same_content_as(other)
             and with_facts(self.metadata_json, {}, derived) == with_facts(other.metadata_json, {}, derived)
@@ -99,7 +99,7 @@ class Document:
     @property
     def may_have_members(self) -> bool:
         """Whether the document may contain files."""
-        return self.content_type in CONTAINERS
+        return self.content_type in CONTAINER_TYPES
 
 
 def with_facts(metadata_json: bytes, facts: Mapping[str, object], without: Sequence[str] = ()) -> bytes:
@@ -157,8 +157,8 @@ class Validators:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """What the web server reported about a fetched document.
+class DownloadInfo:
+    """The facts that a web server reported about a fetched document.
 
     Attributes:
         suffix: A file name suffix that shows the format.
@@ -236,7 +236,7 @@ class VectorSpace:
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
+class IndexProperties:
     """The properties of an index that matter for its documents.
 
     Attributes:
@@ -326,7 +326,7 @@ class Status:
         trace_id: Trace of the upload, as the gateway recorded it.
         outcomes: The result for each text, once the job has succeeded; empty for a file.
         committing: Whether the job can no longer be cancelled, because its results may be visible. Never reset.
-        counted: Attempts that count against the limit, including this one.
+        counted_attempts: Attempts that count against the limit, including this one.
         waiting_since: Start of the wait for an unavailable dependency; None if the job does not wait.
         warnings: The first warnings about parts of the file that could not be read.
         warning_count: The number of all warnings.
@@ -341,7 +341,7 @@ class Status:
     trace_id: str = ""
     outcomes: tuple[Outcome, ...] = ()
     committing: bool = False
-    counted: int = 0
+    counted_attempts: int = 0
     waiting_since: datetime | None = None
     warnings: tuple[JobWarning, ...] = ()
     warning_count: int = 0

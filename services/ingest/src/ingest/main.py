@@ -15,13 +15,13 @@ from nats.errors import NoServersError
 from servicekit import nats
 from servicekit.allowed_urls import AllowedUrls
 from servicekit.channel import open_channel
-from servicekit.original_store import OriginalStore, store_of
+from servicekit.original_store import OriginalStore, create_original_store
 from servicekit.server import GrpcServer
 from servicekit.stream_levels import INGEST_STREAMS, StreamLevels
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 from servicekit.tls import Certificates
 
-from ingest.adapters.messages import BatchReader
+from ingest.adapters.messages import ProtoTextReader
 from ingest.adapters.queue import NatsQueue
 from ingest.adapters.retriever import RetrieverIndex
 from ingest.adapters.stores import NatsJobs, NatsPictures, StoredOriginals
@@ -68,7 +68,7 @@ async def work(
     client: Client,
     embedding: EmbeddingModels,
     *,
-    may_reach: Callable[[str], bool] = is_public,
+    is_allowed_address: Callable[[str], bool] = is_public,
 ) -> None:
     """Run a worker until the event is set.
 
@@ -79,7 +79,7 @@ async def work(
         stop: The event.
         client: The connection to NATS.
         embedding: The embedding models.
-        may_reach: Returns whether the worker may fetch documents from an IP address.
+        is_allowed_address: Returns whether the worker may fetch documents from an IP address.
 
     Raises:
         InvalidRequest: A file of the store of originals is invalid.
@@ -115,7 +115,7 @@ async def work(
             AllowedUrls.of(settings.ingest_urls),
             max_bytes=settings.ingest_max_bytes,
             seconds=settings.ingest_url_seconds,
-            is_allowed=may_reach,
+            is_allowed_address=is_allowed_address,
         )
         stack.push_async_callback(web.aclose)
         models = IndexingModels(
@@ -137,7 +137,7 @@ async def work(
             ),
             TextIngestion(
                 originals,
-                BatchReader(),
+                ProtoTextReader(),
                 models,
                 writer,
                 index,
@@ -155,14 +155,14 @@ async def work(
             ingestion,
             slots=settings.ingest_jobs,
             max_attempts=settings.ingest_max_attempts,
-            patience=settings.ingest_outage_seconds,
-            backoff=settings.ingest_retry_seconds,
-            heartbeat=nats.ACK_WAIT / 3,
+            outage_seconds=settings.ingest_outage_seconds,
+            backoff_seconds=settings.ingest_retry_seconds,
+            heartbeat_seconds=nats.ACK_WAIT / 3,
         )
         server = GrpcServer.of(settings, settings.ingest_port, [])
         if settings.metrics_port is not None:
             levels = StreamLevels(client, INGEST_STREAMS)
-            stack.push_async_callback(ended, asyncio.create_task(levels.watch()))
+            stack.push_async_callback(cancel_and_wait, asyncio.create_task(levels.watch()))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve_until(stop, settings.shutdown_grace))
             tasks.create_task(worker.run(stop, settings.shutdown_grace))
@@ -174,7 +174,7 @@ async def _originals(settings: Settings, transport: nats.IngestTransport) -> Ori
     async def ready() -> nats.IngestTransport:
         return transport
 
-    store = store_of(settings, ready)
+    store = create_original_store(settings, ready)
     if (problem := await store.problem()) is not None:
         _log.warning("the store of the originals is unavailable", problem=problem)
     return store

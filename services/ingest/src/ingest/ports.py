@@ -11,7 +11,18 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ingest.domain import Chunk, Document, Failure, Fetched, Job, Status, Text, Traits, Validators, VectorSpace
+from ingest.domain import (
+    Chunk,
+    Document,
+    DownloadInfo,
+    Failure,
+    IndexProperties,
+    Job,
+    Status,
+    Text,
+    Validators,
+    VectorSpace,
+)
 from ingest.parsing.content import NO_MEMBERS, MemberLimits, Part
 
 
@@ -35,7 +46,7 @@ class Originals(Protocol):
         """
         ...
 
-    async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
+    async def put(self, object_name: str, source: Path, info: DownloadInfo) -> None:
         """Store a fetched original with the facts about it. An existing object is not replaced.
 
         Raises:
@@ -43,7 +54,7 @@ class Originals(Protocol):
         """
         ...
 
-    async def fetched(self, object_name: str) -> Fetched | None:
+    async def download_info(self, object_name: str) -> DownloadInfo | None:
         """Return the facts about an original that a worker has stored, or None if the original does not exist.
 
         Raises:
@@ -63,7 +74,7 @@ class Originals(Protocol):
 class Web(Protocol):
     """Fetches documents from URLs."""
 
-    async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
+    async def fetch(self, url: str, target: Path, known: Validators | None) -> DownloadInfo | None:
         """Write the content of a URL to a file; return None if the server reports that the content has not changed.
 
         Args:
@@ -149,7 +160,7 @@ class Parser(Protocol):
 class Index(Protocol):
     """The retriever, which owns the document catalogue."""
 
-    async def traits(self, job: Job) -> Traits | None:
+    async def properties(self, job: Job) -> IndexProperties | None:
         """Return the properties of the job's index; None if the index does not exist yet.
 
         Raises:
@@ -165,8 +176,8 @@ class Index(Protocol):
         """
         ...
 
-    async def look_up(self, job: Job, document_id: str) -> tuple[Traits | None, Document | None]:
-        """Return what `traits` and `find` return, in one call.
+    async def look_up(self, job: Job, document_id: str) -> tuple[IndexProperties | None, Document | None]:
+        """Return what `properties` and `find` return, in one call.
 
         Raises:
             Unavailable, DeadlineExceeded: The retriever does not answer.
@@ -222,7 +233,7 @@ class Index(Protocol):
         """
         ...
 
-    async def answers(self) -> bool:
+    async def is_ready(self) -> bool:
         """Return whether the retriever responds and is ready for requests."""
         ...
 

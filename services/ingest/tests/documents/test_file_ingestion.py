@@ -24,7 +24,7 @@ from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
 from ingest.documents.index_writer import IndexWriter
 from ingest.documents.report import Report
-from ingest.domain import Fetched, FileJob, JobWarning, State, Validators
+from ingest.domain import DownloadInfo, FileJob, JobWarning, State, Validators
 from servicekit.errors import (
     NotFound,
     PayloadTooLarge,
@@ -66,13 +66,11 @@ class Rig:
 def rig() -> Rig:
     originals, index = MemoryOriginals(), MemoryIndex()
     models = IndexingModels(EmbeddingModels([EmbeddingModel.of(HashingEmbedder())]), index, tokens=16, overlap=0)
-    storing = IndexWriter(index, max_chunks=100)
+    writer = IndexWriter(index, max_chunks=100)
     pictures = MemoryPictures()
     web = MemoryWeb()
     downloads = Downloads(web, originals)
-    ingestion = FileIngestion(
-        originals, downloads, TextParser(), models, storing, index, pictures, max_bytes=10_000
-    )
+    ingestion = FileIngestion(originals, downloads, TextParser(), models, writer, index, pictures, max_bytes=10_000)
     return Rig(ingestion, originals, index, MemoryJobs(), pictures, web)
 
 
@@ -119,7 +117,7 @@ async def test_unread_pages_are_recorded(rig: Rig) -> None:
     # The worker dies here: the next attempt finds the document stored, and the warning recorded.
     report = await Report.begin(rig.jobs, job, 2)
     assert await rig.ingestion.run(job, report, earlier_jobs_run) is State.SUCCEEDED
-    await report.end(State.SUCCEEDED)
+    await report.record_end(State.SUCCEEDED)
     assert rig.jobs.history[-1][1].warnings == (warned,)
 
 
@@ -286,7 +284,7 @@ def linked(rig: Rig, generation: int = 1) -> FileJob:
 
 async def test_a_url_becomes_a_document(rig: Rig) -> None:
     """The original is the fetched content, the metadata has the URL, and the job's stage was `fetching`."""
-    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"', "then")))
+    rig.web.pages[URL] = (TWO_PAGES, DownloadInfo(".txt", Validators('"1"', "then")))
     job = linked(rig)
     rig.web.sending.clear()
     running = asyncio.create_task(rig.run(job))
@@ -310,27 +308,27 @@ async def test_a_url_that_has_not_changed(rig: Rig) -> None:
     """If the server reports no change, the page is not downloaded. Otherwise, unchanged content is not parsed
     again.
     """
-    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"')))
+    rig.web.pages[URL] = (TWO_PAGES, DownloadInfo(".txt", Validators('"1"')))
     await rig.run(linked(rig))
     assert await rig.run(replace(linked(rig, 2), job_id="second")) is State.UNCHANGED
     assert (rig.web.bodies, rig.index.stored) == (1, 1)
-    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt"))
+    rig.web.pages[URL] = (TWO_PAGES, DownloadInfo(".txt"))
     assert await rig.run(replace(linked(rig, 3), job_id="third")) is State.SUCCEEDED  # it has no ETag any more
     assert await rig.run(replace(linked(rig, 4), job_id="fourth")) is State.UNCHANGED
     assert (rig.web.bodies, rig.index.stored) == (3, 1)
-    rig.web.pages[URL] = (b"Something else.", Fetched(".txt"))
+    rig.web.pages[URL] = (b"Something else.", DownloadInfo(".txt"))
     assert await rig.run(replace(linked(rig, 5), job_id="fifth")) is State.SUCCEEDED
     assert rig.index.stored == 2
 
 
 async def test_attempts_share_the_fetched_content(rig: Rig) -> None:
     """All attempts of a job use the content that the first attempt fetched, because the page may change."""
-    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"')))
+    rig.web.pages[URL] = (TWO_PAGES, DownloadInfo(".txt", Validators('"1"')))
     job = linked(rig)
     rig.originals.failures = 1
     with pytest.raises(Unavailable):
         await rig.run(job)
-    rig.web.pages[URL] = (b"Something else.", Fetched(".txt", Validators('"2"')))
+    rig.web.pages[URL] = (b"Something else.", DownloadInfo(".txt", Validators('"2"')))
     assert await rig.run(job, attempt=2) is State.SUCCEEDED
     document, chunks = rig.index.documents["acme", "library", "id of docs.example.org/guide"]
     assert (len(chunks), json.loads(document.metadata_json)["etag"], rig.web.bodies) == (2, '"1"', 1)

@@ -23,7 +23,7 @@ from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
 from ingest.documents.index_writer import IndexWriter
 from ingest.documents.report import Report
-from ingest.domain import Document, Fetched, FileJob, State
+from ingest.domain import Document, DownloadInfo, FileJob, State
 from servicekit import keys
 from servicekit.errors import Unavailable
 
@@ -37,11 +37,11 @@ class Originals(MemoryOriginals):
     def __post_init__(self) -> None:
         super().__init__()
 
-    async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
+    async def put(self, object_name: str, source: Path, info: DownloadInfo) -> None:
         """See `ingest.ports.Originals.put`."""
         if self.full_at and object_name.endswith(self.full_at):
             raise Unavailable("The original of the document cannot be stored.")
-        await super().put(object_name, source, fetched)
+        await super().put(object_name, source, info)
 
 
 @dataclass
@@ -77,14 +77,14 @@ class Rig:
     async def run(self, job: FileJob, attempt: int = 1, *, earlier_jobs_ended: bool = False) -> State:
         report = await Report.begin(self.jobs, job, attempt)
         state = await self.ingestion.run(job, report, no_earlier_jobs if earlier_jobs_ended else earlier_jobs_run)
-        await report.end(state)
+        await report.record_end(state)
         return state
 
     def stored_documents(self) -> dict[str, Document]:
         return {document.sourcefile: document for document, _ in self.index.documents.values()}
 
     def warnings(self) -> list[tuple[str, str]]:
-        return [(each.part, each.reason) for each in self.jobs.history[-1][1].warnings]
+        return [(warning.part, warning.reason) for warning in self.jobs.history[-1][1].warnings]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from causeway_testing.ingest.memory import MemoryJobs, make_job
 from causeway_testing.servers import eventually
-from ingest.documents.report import Report, Settled
+from ingest.documents.report import OwnershipLost, Report
 from ingest.domain import Failure, JobWarning, Progress, State, Status
 from servicekit.errors import Unavailable
 
@@ -17,9 +17,9 @@ async def test_a_job_goes_through_its_states() -> None:
     await jobs.write(JOB, Status(State.QUEUED, trace_id="abc"), 0)
     report = await Report.begin(jobs, JOB, 1)
     await eventually(lambda: jobs.history[-1][1].state is State.PARSING)
-    await report.progress(Progress(chunks_total=3), State.INDEXING)
+    await report.record_progress(Progress(chunks_total=3), State.INDEXING)
     await eventually(lambda: jobs.history[-1][1].state is State.INDEXING)
-    await report.end(State.SUCCEEDED)
+    await report.record_end(State.SUCCEEDED)
     assert [status.state for _, status in jobs.history] == [
         State.QUEUED,
         State.PARSING,
@@ -34,8 +34,8 @@ async def test_a_short_job_has_few_records() -> None:
     """States that last less than the interval are not recorded, and no state is recorded after the end."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
-    await report.progress(Progress(chunks_total=3), State.INDEXING)
-    await report.end(State.SUCCEEDED)
+    await report.record_progress(Progress(chunks_total=3), State.INDEXING)
+    await report.record_end(State.SUCCEEDED)
     await asyncio.sleep(0.3)
     assert [status.state for _, status in jobs.history] == [State.SUCCEEDED]
 
@@ -46,7 +46,9 @@ async def test_another_attempt_is_recorded_at_once() -> None:
     await Report.begin(jobs, JOB, 1)
     assert jobs.history == []
     await Report.begin(jobs, JOB, 2)
-    assert [(status.state, status.attempt, status.counted) for _, status in jobs.history] == [(State.PARSING, 2, 1)]
+    assert [(status.state, status.attempt, status.counted_attempts) for _, status in jobs.history] == [
+        (State.PARSING, 2, 1)
+    ]
 
 
 async def test_progress_is_recorded_at_intervals() -> None:
@@ -54,8 +56,8 @@ async def test_progress_is_recorded_at_intervals() -> None:
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     for number in range(1000):
-        await report.progress(Progress(pages_done=number))
-    await report.end(State.FAILED, Failure("X", "y"))
+        await report.record_progress(Progress(pages_done=number))
+    await report.record_end(State.FAILED, Failure("X", "y"))
     assert len(jobs.history) < 20
     assert jobs.history[-1][1].progress.pages_done == 999
 
@@ -63,21 +65,21 @@ async def test_progress_is_recorded_at_intervals() -> None:
 async def test_an_ended_job_does_not_change() -> None:
     """The redelivery of an ended job changes nothing."""
     jobs = MemoryJobs()
-    await (await Report.begin(jobs, JOB, 1)).end(State.SUCCEEDED)
-    with pytest.raises(Settled) as settled:
+    await (await Report.begin(jobs, JOB, 1)).record_end(State.SUCCEEDED)
+    with pytest.raises(OwnershipLost) as lost:
         await Report.begin(jobs, JOB, 2)
-    assert settled.value.state is State.SUCCEEDED
+    assert lost.value.state is State.SUCCEEDED
 
 
 async def test_an_earlier_attempt_cannot_overwrite_a_later_one() -> None:
-    """If another worker has taken the job, the record of the earlier worker is refused with `Settled`."""
+    """If another worker has taken the job, the record of the earlier worker is refused with `OwnershipLost`."""
     jobs = MemoryJobs()
     early = await Report.begin(jobs, JOB, 1)
     late = await Report.begin(jobs, JOB, 2)
-    with pytest.raises(Settled) as settled:
-        await early.end(State.FAILED)
-    assert settled.value.state is None
-    await late.end(State.SUCCEEDED)
+    with pytest.raises(OwnershipLost) as lost:
+        await early.record_end(State.FAILED)
+    assert lost.value.state is None
+    await late.record_end(State.SUCCEEDED)
     assert jobs.history[-1][1].state is State.SUCCEEDED
 
 
@@ -87,8 +89,8 @@ async def test_a_later_attempt_overwrites_an_earlier_one() -> None:
     late = await Report.begin(jobs, JOB, 2)
     _, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
     await jobs.write(JOB, Status(State.INDEXING, 1), revision)
-    await late.end(State.SUCCEEDED)
-    assert jobs.history[-1][1] == Status(State.SUCCEEDED, 2, counted=1)
+    await late.record_end(State.SUCCEEDED)
+    assert jobs.history[-1][1] == Status(State.SUCCEEDED, 2, counted_attempts=1)
 
 
 async def test_a_cancellation_is_detected() -> None:
@@ -98,25 +100,25 @@ async def test_a_cancellation_is_detected() -> None:
     report = await Report.begin(jobs, JOB, 1)
     _, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
     await jobs.write(JOB, Status(State.CANCELLED, 1), revision)
-    await report.progress(Progress(), State.INDEXING)
+    await report.record_progress(Progress(), State.INDEXING)
     await asyncio.sleep(0.3)
     assert jobs.history[-1][1].state is State.CANCELLED
-    with pytest.raises(Settled) as settled:
+    with pytest.raises(OwnershipLost) as lost:
         await report.commit()
-    assert settled.value.state is State.CANCELLED
+    assert lost.value.state is State.CANCELLED
     assert jobs.history[-1][1].state is State.CANCELLED
 
 
 async def test_progress_with_an_unavailable_broker() -> None:
-    """If progress cannot be recorded, the job continues. If the end cannot be recorded, `end` raises an error."""
+    """If progress cannot be recorded, the job continues. If its end cannot be recorded, `record_end` fails."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     jobs.down = True
-    await report.progress(Progress(pages_done=3), State.INDEXING)
+    await report.record_progress(Progress(pages_done=3), State.INDEXING)
     with pytest.raises(Unavailable):
-        await report.end(State.SUCCEEDED)
+        await report.record_end(State.SUCCEEDED)
     jobs.down = False
-    await report.end(State.SUCCEEDED)
+    await report.record_end(State.SUCCEEDED)
     assert jobs.history[-1][1].progress.pages_done == 3
 
 
@@ -124,11 +126,11 @@ async def test_a_committed_job_cannot_be_cancelled() -> None:
     """A cancellation before the commit wins. After the commit, all later records and attempts keep `committing`."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
-    await asyncio.gather(report.commit(), report.progress(Progress(chunks_done=1), State.INDEXING))
-    await report.wait(Failure("UNAVAILABLE", "Away."))
+    await asyncio.gather(report.commit(), report.record_progress(Progress(chunks_done=1), State.INDEXING))
+    await report.record_outage(Failure("UNAVAILABLE", "Away."))
     later = await Report.begin(jobs, JOB, 2)
     assert later.committing
-    await later.progress(Progress(chunks_done=2), State.INDEXING)
+    await later.record_progress(Progress(chunks_done=2), State.INDEXING)
     assert [status.committing for _, status in jobs.history[1:]] == sorted(
         status.committing for _, status in jobs.history[1:]
     )
@@ -142,7 +144,7 @@ async def test_a_cancelled_job_does_not_commit() -> None:
     report = await Report.begin(jobs, JOB, 1)
     status, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
     await jobs.write(JOB, replace(status, state=State.CANCELLED), revision)
-    with pytest.raises(Settled):
+    with pytest.raises(OwnershipLost):
         await report.commit()
     assert jobs.history[-1][1].state is State.CANCELLED
 
@@ -150,21 +152,21 @@ async def test_a_cancelled_job_does_not_commit() -> None:
 async def test_which_attempts_count() -> None:
     """An attempt counts from its start, unless a dependency was unavailable or the worker stopped."""
     jobs = MemoryJobs()
-    counted = []
-    for attempt, end in enumerate(("wait", "fail", "give_back", "wait"), 1):
+    attempts = []
+    for attempt, end in enumerate(("record_outage", "record_failure", "record_interruption", "record_outage"), 1):
         report = await Report.begin(jobs, JOB, attempt)
-        arguments = [] if end == "give_back" else [Failure("X", "y")]
+        arguments = [] if end == "record_interruption" else [Failure("X", "y")]
         await getattr(report, end)(*arguments)
-        counted.append((report.counted, report.waited > 0))
-    assert counted == [(0, True), (1, False), (1, False), (1, True)]
+        attempts.append((report.counted_attempts, report.seconds_waited > 0))
+    assert attempts == [(0, True), (1, False), (1, False), (1, True)]
 
 
 async def test_warnings_are_bounded() -> None:
     """A record has at most fifty warnings of bounded length, and the number of all warnings."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
-    report.warn([JobWarning("UNREADABLE_DOCUMENT", "x" * 1000, page) for page in range(1, 71)])
-    await report.end(State.SUCCEEDED)
+    report.set_warnings([JobWarning("UNREADABLE_DOCUMENT", "x" * 1000, page) for page in range(1, 71)])
+    await report.record_end(State.SUCCEEDED)
     last = jobs.history[-1][1]
     assert (len(last.warnings), last.warning_count) == (50, 70)
     assert {len(warning.message) for warning in last.warnings} == {500}

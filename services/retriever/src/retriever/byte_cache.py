@@ -14,11 +14,11 @@ class ByteCache(Generic[K, V]):
     """A cache of values by key. It is not thread-safe.
 
     Args:
-        most_bytes: Limit of the total size of all entries.
+        max_bytes: Limit of the total size of all entries.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._entries: dict[K, tuple[V, int]] = {}
         self.size_bytes = 0
 
@@ -34,9 +34,9 @@ class ByteCache(Generic[K, V]):
         """Cache a value of this size. A value that is larger than the whole cache is not cached."""
         self.remove(key)
         size = size_bytes + _ENTRY_BYTES
-        if size > self._most_bytes:
+        if size > self._max_bytes:
             return
-        while self.size_bytes + size > self._most_bytes:
+        while self.size_bytes + size > self._max_bytes:
             self.remove(next(iter(self._entries)))
         self._entries[key] = value, size
         self.size_bytes += size

@@ -9,7 +9,7 @@ from embedding.cache import default_cache_dir
 from embedding.models import EmbeddingModels
 from servicekit import metrics, permissions
 from servicekit.server import GrpcServer
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from retriever.backup_servicer import BackupServicer
 from retriever.clients.rerankers import open_rerankers
@@ -34,8 +34,8 @@ from retriever.settings import RetrieverSettings
 from retriever.stores import registry
 from retriever.stores.bm25 import Bm25Encoder
 
-_UPSERTS = 16  # concurrent; each has two messages in memory
-_UPSERTS_WAITING = 256  # further upserts are refused with RESOURCE_EXHAUSTED
+_MAX_UPSERTS = 16  # concurrent; each has two messages in memory
+_MAX_WAITING_UPSERTS = 256  # further upserts are refused with RESOURCE_EXHAUSTED
 
 
 async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
@@ -79,8 +79,8 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
                 indexes,
                 GroupCommit(indexes),
                 words,
-                concurrent=_UPSERTS,
-                waiting=_UPSERTS_WAITING,
+                concurrent=_MAX_UPSERTS,
+                waiting=_MAX_WAITING_UPSERTS,
             ),
             Catalogue(indexes),
             Snapshots(
@@ -123,7 +123,7 @@ async def _store(settings: RetrieverSettings, scheduler: Scheduler, stop: asynci
     stopping.cancel()
     if opening.done():
         return opening.result()
-    await ended(opening)
+    await cancel_and_wait(opening)
     return None
 
 

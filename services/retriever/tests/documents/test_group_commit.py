@@ -10,7 +10,7 @@ import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
 from causeway_testing.servers import eventually
 from retriever.concurrency.scheduler import Scheduler
-from retriever.documents.group_commit import MOST_CHUNKS
+from retriever.documents.group_commit import MAX_GROUP_CHUNKS
 from retriever.domain.changes import Outcome
 from retriever.domain.document import Document
 from retriever.domain.scope import EVERYTHING
@@ -103,7 +103,7 @@ async def test_waiting_documents_share_one_operation(bench: Bench, watched: Watc
 
 async def test_a_group_has_few_chunks(bench: Bench, watched: Watched) -> None:
     """A document that would make a group too large belongs to the next group."""
-    long = [f"ferry {number}" for number in range(MOST_CHUNKS - 1)]
+    long = [f"ferry {number}" for number in range(MAX_GROUP_CHUNKS - 1)]
     await together(bench, watched, ("a", ["x"]), ("b", ["x"]), ("c", long), ("d", ["x"]), ("e", ["x"]))
     assert watched.groups == [["a"], ["b", "c"], ["d", "e"]]
 
@@ -111,7 +111,7 @@ async def test_a_group_has_few_chunks(bench: Bench, watched: Watched) -> None:
 async def test_a_large_document_is_written_in_slices(bench: Bench, watched: Watched) -> None:
     """A document with more chunks than a group is written in slices."""
     watched.go.set()
-    await bench.put(Document("large", generation=1), [f"ferry {number}" for number in range(MOST_CHUNKS + 1)])
+    await bench.put(Document("large", generation=1), [f"ferry {number}" for number in range(MAX_GROUP_CHUNKS + 1)])
     assert watched.groups == []
     assert watched.operations == [1, 16, 1, 1]  # the mark, the chunks, the record
 

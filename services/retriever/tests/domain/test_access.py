@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
-from retriever.domain.access import held_by, may_see, readers
+from retriever.domain.access import caller_tokens, document_tokens, may_see
 from retriever.domain.changes import Outcome
 from retriever.domain.document import AccessControl, Document
 from retriever.domain.filter import NO_FILTER
@@ -40,8 +40,8 @@ def test_a_caller_needs_a_token_of_the_document() -> None:
     assert not any(may_see(stranger, SECRET) for stranger in STRANGERS)
     assert all(may_see(insider, SECRET) for insider in INSIDERS)
     assert all(may_see(principal, AccessControl()) for principal in STRANGERS + INSIDERS)
-    assert held_by(Principal("local", roles=("admin",))) is None
-    assert readers(SECRET) == ["oid:ann", "group:crew"]
+    assert caller_tokens(Principal("local", roles=("admin",))) is None
+    assert document_tokens(SECRET) == ["oid:ann", "group:crew"]
 
 
 LIMITS: list[dict[str, Any]] = [{}, {"minimum_dense_score": -1.0}, {"skip_missing_scores": True}, {"top": 1}]

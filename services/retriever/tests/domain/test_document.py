@@ -19,10 +19,10 @@ from retriever.domain.document import Document
 def test_special_characters_are_encoded_in_citations(name: str, cited: str) -> None:
     """A cited name escapes the characters that end a URL's path or a citation's brackets."""
     document = Document("id", name, original="original")
-    assert document.cited_as(0) == cited
-    assert document.cited_as(3) == f"{cited}#page=3"
+    assert document.citation(0) == cited
+    assert document.citation(3) == f"{cited}#page=3"
 
 
 def test_a_document_without_an_original_is_cited_by_its_plain_name() -> None:
     """A document without an original file is cited by its plain name."""
-    assert Document("C# guide", "C# guide").cited_as(0) == "C# guide"
+    assert Document("C# guide", "C# guide").citation(0) == "C# guide"

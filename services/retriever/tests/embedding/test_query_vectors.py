@@ -27,11 +27,11 @@ async def test_a_repeated_query_is_embedded_once() -> None:
     """Each model embeds a repeated query once. Another query and another model have their own vectors."""
     small, large = RecordingEmbedder(8), RecordingEmbedder(16)
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(small), EmbeddingModel.of(large)]))
-    first = await vectors.needed("ferry", specs(small))
-    both = await vectors.needed("ferry", specs(small, large))
-    assert numbers(await vectors.needed("ferry", specs(small, large))) == numbers(both)
+    first = await vectors.embed("ferry", specs(small))
+    both = await vectors.embed("ferry", specs(small, large))
+    assert numbers(await vectors.embed("ferry", specs(small, large))) == numbers(both)
     assert numbers(both)[0] == numbers(first)[0] == (await HashingEmbedder(8).embed(["ferry"]))[0].tolist()
-    assert numbers(await vectors.available("bridge", specs(small))) != numbers(first)
+    assert numbers(await vectors.embed_if_available("bridge", specs(small))) != numbers(first)
     assert (small.embedded, large.embedded) == (["ferry", "bridge"], ["ferry"])
 
 
@@ -41,20 +41,20 @@ async def test_a_failure_is_not_cached() -> None:
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]))
     embedder.failure = Unavailable("The embedding server of 'm' cannot be reached.")
     with pytest.raises(Unavailable, match="'m'"):
-        await vectors.needed("ferry", specs(embedder))
+        await vectors.embed("ferry", specs(embedder))
     embedder.failure = None
-    assert len(await vectors.needed("ferry", specs(embedder))) == 1
+    assert len(await vectors.embed("ferry", specs(embedder))) == 1
     assert embedder.embedded == ["ferry", "ferry"]
 
 
 async def test_the_cache_is_bounded_in_bytes() -> None:
     """The cache drops the least recently used query, and does not keep a query that is too large for it."""
     embedder = RecordingEmbedder(8)
-    vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), most_bytes=600)
+    vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), max_bytes=600)
     for query in ("ferry", "bridge", "ferry", "pier", "ferry", "bridge"):
-        await vectors.needed(query, specs(embedder))
+        await vectors.embed(query, specs(embedder))
     assert embedder.embedded == ["ferry", "bridge", "pier", "bridge"]
     embedder.embedded.clear()
     for query in ("ferry " * 100, "ferry " * 100):
-        await vectors.needed(query, specs(embedder))
+        await vectors.embed(query, specs(embedder))
     assert len(embedder.embedded) == 2

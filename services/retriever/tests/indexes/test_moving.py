@@ -20,7 +20,7 @@ from retriever.stores.qdrant.incarnation import Incarnation
 from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit.errors import Unavailable
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 LEASE = 1.0
 """The lease of a killed process, short so that the others soon take over."""
@@ -176,4 +176,4 @@ async def test_a_killed_move_is_repeated(writes: int) -> None:
                 await cleared(server, mover, points)
                 assert REBUILD not in await collection.marked()
             connection.over.set()
-            await ended(dying)
+            await cancel_and_wait(dying)

@@ -310,19 +310,19 @@ async def test_snapshots_are_listed_and_deleted(bench: Bench, snapshots: Snapsho
     await snapshots.persist(LOCAL, INDEX, "c")
     mine = root / keys.snapshots(LOCAL.tenant)
     (mine / "c" / INDEX / "manifest.json").write_text("{")
-    listed = await snapshots.stored(LOCAL)
+    listed = await snapshots.list_all(LOCAL)
     assert [(snapshot.path, snapshot.index, snapshot.documents, snapshot.chunks) for snapshot in listed] == [
         (f"a/b/{INDEX}", INDEX, 1, 2),
         ("a/b/other", "other", 1, 2),
         (f"c/{INDEX}", "", 0, 0),
     ]
     assert all(snapshot.size_bytes > 0 and snapshot.created_at.tzinfo for snapshot in listed)
-    assert await snapshots.stored(OTHER) == []
+    assert await snapshots.list_all(OTHER) == []
     for path in (f"a/b/{INDEX}", f"c/{INDEX}"):
         await snapshots.delete(LOCAL, path)
         with pytest.raises(NotFound):
             await snapshots.delete(LOCAL, path)
-    assert [snapshot.path for snapshot in await snapshots.stored(LOCAL)] == ["a/b/other"]
+    assert [snapshot.path for snapshot in await snapshots.list_all(LOCAL)] == ["a/b/other"]
     assert sorted(path.name for path in mine.iterdir()) == ["a"]
     with pytest.raises(NotFound, match=f"Path does not exist: c/{INDEX}"):
         await snapshots.load(LOCAL, "c", INDEX, overwrite=True)
@@ -365,10 +365,10 @@ async def test_snapshots_are_for_administrators(bench: Bench, snapshots: Snapsho
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "a")
     with pytest.raises(PermissionDenied):
-        await snapshots.stored(READER)
+        await snapshots.list_all(READER)
     with pytest.raises(PermissionDenied):
         await snapshots.delete(READER, f"a/{INDEX}")
-    assert len(await snapshots.stored(LOCAL)) == 1
+    assert len(await snapshots.list_all(LOCAL)) == 1
 
 
 async def test_the_number_of_snapshots_is_limited(bench: Bench, root: Path) -> None:
@@ -381,11 +381,11 @@ async def test_the_number_of_snapshots_is_limited(bench: Bench, root: Path) -> N
         *(snapshots.persist(LOCAL, INDEX, path) for path in "abc"), return_exceptions=True
     )
     assert sorted(type(result).__name__ for result in written) == ["Conflict", "Contents", "Contents"]
-    assert len(await snapshots.stored(LOCAL)) == 2
+    assert len(await snapshots.list_all(LOCAL)) == 2
     assert len(list((root / keys.snapshots(LOCAL.tenant)).iterdir())) == 2
     with pytest.raises(Conflict, match="There are 2 snapshots, and the limit is 2"):
         await snapshots.persist(LOCAL, INDEX, "d")
-    [first, _] = await snapshots.stored(LOCAL)
+    [first, _] = await snapshots.list_all(LOCAL)
     await snapshots.persist(LOCAL, INDEX, first.path.rpartition("/")[0])
     await snapshots.delete(LOCAL, first.path)
     await snapshots.persist(LOCAL, INDEX, "d")

@@ -66,7 +66,7 @@ async def test_hidden_documents_do_not_change_results(town: Bench) -> None:
     await town.catalogue.delete_documents(LOCAL, INDEX, ["leaving"])
     index = await town.indexes.get("local", INDEX)
     await index.collection.mark("being written")
-    terms = await town.encoder.documents(texts, "en")
+    terms = await town.encoder.encode_documents(texts, "en")
     points = [
         ChunkPoint(str(keys.point_id(INDEX, "being written", 1, chunk.number, chunk.text)), chunk, chunk_terms)
         for chunk, chunk_terms in zip(await town.chunks(texts), terms, strict=True)

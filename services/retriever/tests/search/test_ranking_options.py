@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retriever.domain.index import Fusion, IndexSettings
 from retriever.domain.query import Mode, Query
-from retriever.search.ranking_options import DENSE_WEIGHT, RankingOptions, resolve_options
+from retriever.search.ranking_options import DEFAULT_DENSE_WEIGHT, RankingOptions, resolve_options
 
 NOTHING = IndexSettings()
 BY_RANKS = IndexSettings(fusion=Fusion.RANKS, dense_weight=0.25, expand=True)
@@ -25,7 +25,7 @@ def query(**options: object) -> Query:
 
 def test_the_default_is_fusion_by_scores() -> None:
     """By default, scores are fused with equal weights, and only a hybrid fusion of scores expands."""
-    assert resolve_options(query(), [NOTHING]) == RankingOptions(Fusion.SCORES, DENSE_WEIGHT, expand=True)
+    assert resolve_options(query(), [NOTHING]) == RankingOptions(Fusion.SCORES, DEFAULT_DENSE_WEIGHT, expand=True)
     assert not resolve_options(query(mode=Mode.TEXT), [NOTHING]).expand
     assert not resolve_options(query(fusion=Fusion.RANKS), [NOTHING]).expand
 
@@ -41,7 +41,9 @@ def test_an_index_sets_options_that_the_query_does_not_set() -> None:
 def test_settings_that_differ_between_indexes_are_ignored() -> None:
     """A setting of several indexes applies only if all of them have the same value."""
     other = IndexSettings(fusion=Fusion.RANKS, dense_weight=0.75)
-    assert resolve_options(query(), [BY_RANKS, other]) == RankingOptions(Fusion.RANKS, DENSE_WEIGHT, expand=False)
+    assert resolve_options(query(), [BY_RANKS, other]) == RankingOptions(
+        Fusion.RANKS, DEFAULT_DENSE_WEIGHT, expand=False
+    )
     assert resolve_options(query(), [BY_RANKS, BY_RANKS]) == resolve_options(query(), [BY_RANKS])
     assert resolve_options(query(), [BY_RANKS, NOTHING]) == resolve_options(query(), [NOTHING])
 

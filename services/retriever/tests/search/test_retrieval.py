@@ -82,7 +82,7 @@ async def test_an_index_of_a_model_that_is_not_installed(harbour: Bench) -> None
     with pytest.raises(
         Conflict, match=r"search the index by text\. `make multilingual` builds 'multilingual-e5-small'"
     ):
-        await QueryVectors(harbour.models).needed("ferry", [spec])
+        await QueryVectors(harbour.models).embed("ferry", [spec])
 
 
 async def test_missing_scores_are_computed_for_both_searches(harbour: Bench) -> None:
@@ -147,8 +147,8 @@ async def test_passages_have_document_and_citation(harbour: Bench) -> None:
     """Passages have the document, number, page, headings and citation of their chunk."""
     passage = (await harbour.ask("bridge tolls"))[0]
     assert (passage.index, passage.number, passage.page, passage.headings) == (INDEX, 2, 3, ("Part",))
-    assert passage.document.cited_as(passage.page) == "harbour.pdf#page=3"
-    assert passage.document.cited_as(0) == "harbour.pdf"
+    assert passage.document.citation(passage.page) == "harbour.pdf#page=3"
+    assert passage.document.citation(0) == "harbour.pdf"
     assert (passage.document.metadata_json, passage.document.chunk_count) == (b'{"year": 2024}', 4)
 
 
@@ -315,7 +315,7 @@ async def test_an_unavailable_model(harbour: Bench) -> None:
     assert found[0].dense_score is None
     embedder.failure = None
     embedder.responds.clear()
-    vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), patience=0.05)
+    vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), cosine_timeout=0.05)
     retrieval = harbour.retrieval_over(vectors)
     assert (await retrieval.retrieve(LOCAL, text)).passages == found
 

@@ -47,12 +47,12 @@ async def vector(text: str) -> list[float]:
 
 def words(text: str) -> Terms:
     """Return a query's terms."""
-    return Bm25Encoder(Scheduler()).query(text, "en")
+    return Bm25Encoder(Scheduler()).encode_query(text, "en")
 
 
 async def points(document: Document, texts: Sequence[str]) -> list[ChunkPoint]:
     """Return the chunks of a document, one for each text."""
-    terms = await Bm25Encoder(Scheduler()).documents(texts, "en")
+    terms = await Bm25Encoder(Scheduler()).encode_documents(texts, "en")
     return [
         ChunkPoint(
             str(keys.point_id("c", document.document_id, document.generation, number, text)),
@@ -95,7 +95,7 @@ async def test_sparse_finds_by_bm25(collection: Collection) -> None:
     ids = await add(collection, document, HARBOUR)
     hits = await collection.sparse(words("ferry bridge"), 10, EVERYTHING)
     assert set(hits) == set(ids[:3])
-    (terms,) = await Bm25Encoder(Scheduler()).documents([HARBOUR[2]], "en")
+    (terms,) = await Bm25Encoder(Scheduler()).encode_documents([HARBOUR[2]], "en")
     weight = terms.weights[terms.indices.index(words("bridge").indices[0])]
     # Three chunks have words that are not stop words, one of them has this word.
     assert hits[ids[2]] == pytest.approx(weight * math.log(1 + 2.5 / 1.5), rel=1e-4)
@@ -112,7 +112,7 @@ async def test_words_are_counted_in_visible_documents(collection: Collection) ->
     await add(collection, hidden, [f"bridge number {number}" for number in range(20)])
     await collection.mark("begun")
     await add(collection, Document("begun", generation=1), ["another bridge"])
-    (terms,) = await Bm25Encoder(Scheduler()).documents([HARBOUR[2]], "en")
+    (terms,) = await Bm25Encoder(Scheduler()).encode_documents([HARBOUR[2]], "en")
     weight = terms.weights[terms.indices.index(words("bridge").indices[0])]
     guest = frozenset({"*"})
     expected = pytest.approx(weight * math.log(1 + 2.5 / 1.5), rel=1e-4)

@@ -85,7 +85,7 @@ def corpus() -> Corpus:
         finally:
             await models.aclose()
         encoder = Bm25Encoder(Scheduler())
-        terms = await encoder.documents(texts, "en")
+        terms = await encoder.encode_documents(texts, "en")
         spec = IndexSpec("local", "parity", embedder.model, embedder.dimension)
         name = keys.collection(spec.tenant, spec.name)
         documents = []
@@ -107,7 +107,7 @@ def corpus() -> Corpus:
                 points.append(ChunkPoint(id_, made, terms[place]))
             documents.append((document, points))
         queries = [
-            EmbeddedQuery(vectors[COUNT + place].tolist(), encoder.query(query, "en"))
+            EmbeddedQuery(vectors[COUNT + place].tolist(), encoder.encode_query(query, "en"))
             for place, query in enumerate(QUERIES)
         ]
         return Corpus(documents, queries, spec)
@@ -143,7 +143,7 @@ async def test_all_stores_rank_alike(corpus: Corpus, tmp_path: Path) -> None:
         stores: dict[str, Store] = {
             "edge": EdgeStore(tmp_path, Scheduler()),
             "qdrant": QdrantStore(LocalConnection(AsyncQdrantClient(":memory:"), 10.0), Layout()),
-            "qdrant-grpc": await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout()),
+            "qdrant-grpc": await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout()),
         }
         plain = await stack.enter_async_context(filled(MemoryStore(), corpus))
         others = {name: await stack.enter_async_context(filled(store, corpus)) for name, store in stores.items()}

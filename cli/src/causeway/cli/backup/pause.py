@@ -11,7 +11,7 @@ import nats.js.errors
 from causeway.cli.errors import CommandError
 from nats.aio.client import Client
 from servicekit import keys
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 _PAUSE = timedelta(seconds=60)
 _RENEW_SECONDS = 15.0
@@ -36,16 +36,16 @@ async def paused(client: Client, patience: float) -> AsyncIterator[bool]:
     await _pause(client, lanes)
     renewal = asyncio.create_task(_renew(client, lanes))
     try:
-        yield await _is_idle(client, lanes, patience)
+        yield await _wait_until_idle(client, lanes, patience)
         if renewal.done():
             renewal.result()
     finally:
-        await ended(renewal)
+        await cancel_and_wait(renewal)
         for lane in lanes:
             await _set_pause(client, lane, None)
 
 
-async def workers_wait(client: Client) -> bool:
+async def has_waiting_workers(client: Client) -> bool:
     """Return whether an ingest worker waits for jobs now."""
     jetstream = client.jetstream(timeout=_RESPONSE_SECONDS)
     for lane in range(keys.INGEST_LANES):
@@ -71,7 +71,7 @@ async def _pause(client: Client, lanes: list[int]) -> None:
             )
 
 
-async def _is_idle(client: Client, lanes: list[int], patience: float) -> bool:
+async def _wait_until_idle(client: Client, lanes: list[int], patience: float) -> bool:
     """Wait for the running jobs; return whether all jobs ended in time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience):

@@ -10,7 +10,7 @@ import structlog
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, UpstreamRejected
 from servicekit.principal import Principal
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.answering.choice_members import Document
 from gateway.answering.json_texts import repeats_names
@@ -62,14 +62,14 @@ async def _judged(watch: Watch, document: Document) -> bool:
                     return False
                 document.take(clearance.choice, clearance)
     finally:
-        await ended(feeding)
-    return document.judged
+        await cancel_and_wait(feeding)
+    return document.fully_judged
 
 
 async def _feed(watch: Watch, document: Document) -> None:
     for number, text in enumerate(document.texts):
         for clearance in await watch.feed(number, text, last=True, beside=True):
-            if not clearance.blocked:  # a blocked text is not recorded, so `document.judged` remains false
+            if not clearance.blocked:  # a blocked text is not recorded, so `document.fully_judged` remains false
                 document.take(clearance.choice, clearance)
     await watch.end()
 

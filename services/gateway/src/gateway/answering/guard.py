@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
 from servicekit.errors import Unavailable
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.answering.choice_members import CALLS_TOO_LONG
 from gateway.answering.hold_back import HeldChoice
@@ -126,7 +126,7 @@ class OutputGuard:
                     self._space_freed.clear()
                     await self._space_freed.wait()
         for choice in self._choices.values():
-            if not (choice.end_fed or choice.judged):  # the model sent no finish for it
+            if not (choice.end_fed or choice.fully_judged):  # the model sent no finish for it
                 self._complete(choice)
                 choice.end_fed = True
                 if choice.fed:
@@ -181,7 +181,7 @@ class OutputGuard:
                     choice.end_fed = True
                     texts.setdefault(choice, [])
                 else:
-                    choice.judged = True
+                    choice.fully_judged = True
                     self._release(choice)
             elif isinstance(event, Usage):
                 self._usage = self._other_texts.add_usage(event)
@@ -225,7 +225,7 @@ class OutputGuard:
             self._blocked = True
             return
         choice.cleared = max(choice.cleared, clearance.cleared_until)
-        choice.judged = choice.judged or clearance.judged
+        choice.fully_judged = choice.fully_judged or clearance.fully_judged
         self._release(choice)
 
     def _apply_to_other_text(self, clearance: Clearance) -> None:
@@ -275,13 +275,13 @@ class OutputGuard:
     def _end(self) -> list[Event]:
         out: list[Event] = []
         if self._whole is not None:
-            if not (self._whole.judged and self._other_texts.judged):
+            if not (self._whole.fully_judged and self._other_texts.fully_judged):
                 raise _incomplete()
             return [*self._other_texts.final_events(), Completion(self._whole.json())]
-        if not self._other_texts.judged:
+        if not self._other_texts.fully_judged:
             raise _incomplete()
         for choice in self._choices.values():
-            choice.judged = True
+            choice.fully_judged = True
             if found := choice.take_findings(now=True):
                 out.append(Detections(Direction.OUTPUT, choice.index, found))
             choice.release(out)
@@ -304,7 +304,7 @@ class OutputGuard:
 
 
 async def _stop(*tasks: "asyncio.Task[None]") -> None:
-    await ended(*tasks)
+    await cancel_and_wait(*tasks)
     for task in tasks:
         # Retrieve the exception, so that asyncio does not log a late failure as never retrieved.
         with contextlib.suppress(asyncio.CancelledError):

@@ -10,7 +10,7 @@ from nats.js.kv import KeyValue
 from servicekit import key_value
 from servicekit.errors import Unavailable
 from servicekit.key_value import Entry
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.nats_calls import NATS_FAILURES
 
@@ -55,7 +55,7 @@ class BucketWatch:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._watching is not None:
-            await ended(self._watching)
+            await cancel_and_wait(self._watching)
 
     async def _watch(self) -> None:
         reported = ""
@@ -81,7 +81,7 @@ class BucketWatch:
             revision = max((entry.revision or 0 for entry in entries), default=0)
             while True:
                 try:
-                    entry = await key_value.update(watcher, self._check)
+                    entry = await key_value.next_update(watcher, self._check)
                 except nats.errors.TimeoutError:
                     status = await bucket.status()
                     if status.stream_info.state.last_seq != revision:

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from servicekit import keys
 from servicekit.errors import Unavailable
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.server.running_calls import RunningCalls
@@ -43,7 +43,7 @@ class CancelledCalls:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._listening is not None:
-            await ended(self._listening)
+            await cancel_and_wait(self._listening)
 
     async def _notify(self, name: str) -> None:
         try:

@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from servicekit import keys
 from servicekit.errors import Unavailable
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.response_runs.peers import HEARTBEAT_SECONDS, Peers
@@ -40,7 +40,7 @@ class GatewayBeats:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._sending is not None:
-            await ended(self._sending)
+            await cancel_and_wait(self._sending)
 
     async def _send_heartbeats(self) -> None:
         listening = False

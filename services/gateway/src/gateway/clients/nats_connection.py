@@ -1,7 +1,7 @@
-"""Connect the gateway to NATS in the background, and connect again after each loss."""
+"""Connect the gateway to NATS in the background, connect again after each loss, and create streams and buckets."""
 
 import asyncio
-from collections.abc import Awaitable
+from functools import partial
 from typing import Self, TypeVar
 
 import structlog
@@ -13,13 +13,14 @@ from servicekit import nats as transport
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.nats import IngestTransport
-from servicekit.record_streams import keep_room, record_streams
+from servicekit.record_streams import record_streams, trim_full_streams
 from servicekit.stream_levels import STREAMS, StreamLevels
-from servicekit.stream_room import RESPONSE_BYTES, RESPONSE_LOG_BYTES, STREAM_BYTES
-from servicekit.tasks import ended
+from servicekit.stream_limits import RESPONSE_BYTES, RESPONSE_LOG_BYTES, STREAM_BYTES
+from servicekit.tasks import cancel_and_wait
 from servicekit.tls import Certificates
 
 from gateway.clients.nats_calls import NATS_FAILURES
+from gateway.clients.nats_resource import NatsResource, space_problem, unreachable
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -67,9 +68,6 @@ class NatsLink:
         self._certificates = certificates
         self._replicas = replicas
         self._history_days = history_days
-        self._memory_hours = memory_hours
-        self._response_days, self._response_bytes = response_days, response_bytes
-        self._response_log_bytes = response_log_bytes
         self._record_days = record_days
         self._stream_bytes = stream_bytes
         self._usage_bytes, self._audit_bytes = usage_bytes or stream_bytes, audit_bytes or stream_bytes
@@ -78,15 +76,30 @@ class NatsLink:
         self._ingest: IngestTransport | None = None
         self._records: JetStreamContext | None = None
         self._history: KeyValue | None = None
-        self._memory: KeyValue | None = None
-        self._responses: KeyValue | None = None
-        self._response_jobs: JetStreamContext | None = None
-        self._response_log: JetStreamContext | None = None
-        self._large_responses: JetStreamContext | None = None
         self._api_keys: KeyValue | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._watching: list[asyncio.Task[None]] = []
         self._problem = ""
+        self._reconnected = asyncio.Event()
+        self._memory = NatsResource(
+            "The memory of conversations",
+            partial(bounded_buckets.memory_bucket, replicas=replicas, hours=memory_hours),
+        )
+        self._responses = NatsResource(
+            "The store of responses",
+            partial(bounded_buckets.responses_bucket, replicas=replicas, days=response_days, size=response_bytes),
+        )
+        self._large_responses = NatsResource(
+            "The store of large responses",
+            partial(response_streams.large_responses, replicas=replicas, days=response_days, size=response_bytes),
+        )
+        self._response_log = NatsResource(
+            "The log of responses",
+            partial(response_streams.response_log, replicas=replicas, days=response_days, size=response_log_bytes),
+        )
+        self._response_jobs = NatsResource(
+            "The queue of responses", partial(response_streams.response_jobs, replicas=replicas)
+        )
 
     async def __aenter__(self) -> Self:
         self._connecting = asyncio.create_task(self._connect())
@@ -94,8 +107,8 @@ class NatsLink:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._connecting is not None:
-            await ended(self._connecting)
-        await ended(*self._watching)
+            await cancel_and_wait(self._connecting)
+        await cancel_and_wait(*self._watching)
         if self._client is not None:
             await self._client.close()
 
@@ -169,76 +182,45 @@ class NatsLink:
         return await bounded_buckets.period_keys_bucket(client, bucket, replicas=self._replicas, hours=hours)
 
     async def memory(self) -> KeyValue:
-        """Return the bucket of the sessions. Create it on first use.
+        """Return the bucket of the sessions. Create it on first use, or if NATS has lost it.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS cannot be reached, or has no space.
         """
-        target = "The memory of conversations"
-        client = self._ready(target, self._client)
-        if self._memory is None:
-            creation = bounded_buckets.memory_bucket(client, replicas=self._replicas, hours=self._memory_hours)
-            self._memory = await _created(target, creation)
-        return self._memory
+        return await self._memory.get(self._ready(self._memory.target, self._client))
 
     async def responses(self) -> KeyValue:
-        """Return the bucket of the responses. Create it on first use.
+        """Return the bucket of the responses. Create it on first use, or if NATS has lost it.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS cannot be reached, or has no space.
         """
-        target = "The store of responses"
-        client = self._ready(target, self._client)
-        if self._responses is None:
-            creation = bounded_buckets.responses_bucket(
-                client, replicas=self._replicas, days=self._response_days, size=self._response_bytes
-            )
-            self._responses = await _created(target, creation)
-        return self._responses
+        return await self._responses.get(self._ready(self._responses.target, self._client))
 
     async def large_responses(self) -> JetStreamContext:
-        """Return the object store of large responses. Create it on first use.
+        """Return the object store of large responses. Create it on first use, or if NATS has lost it.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS cannot be reached, or has no space.
         """
-        target = "The store of large responses"
-        client = self._ready(target, self._client)
-        if self._large_responses is None:
-            creation = response_streams.large_responses(
-                client, replicas=self._replicas, days=self._response_days, size=self._response_bytes
-            )
-            self._large_responses = await _created(target, creation)
-        return self._large_responses
+        return await self._large_responses.get(self._ready(self._large_responses.target, self._client))
 
     async def response_log(self) -> JetStreamContext:
-        """Return the stream of the logs of responses. Create it on first use.
+        """Return the stream of the logs of responses. Create it on first use, or if NATS has lost it.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS cannot be reached, or has no space.
         """
-        target = "The log of responses"
-        client = self._ready(target, self._client)
-        if self._response_log is None:
-            creation = response_streams.response_log(
-                client, replicas=self._replicas, days=self._response_days, size=self._response_log_bytes
-            )
-            self._response_log = await _created(target, creation)
-        return self._response_log
+        return await self._response_log.get(self._ready(self._response_log.target, self._client))
 
     async def response_jobs(self) -> JetStreamContext:
-        """Return the queue of the background responses. Create it on first use.
+        """Return the queue of the background responses. Create it on first use, or if NATS has lost it.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS cannot be reached, or has no space.
         """
-        target = "The queue of responses"
-        client = self._ready(target, self._client)
-        self._ready(target, self._ingest)
-        if self._response_jobs is None:
-            creation = response_streams.response_jobs(client, replicas=self._replicas)
-            self._response_jobs = await _created(target, creation)
-        return self._response_jobs
+        self._ready(self._response_jobs.target, self._ingest)
+        return await self._response_jobs.get(self._ready(self._response_jobs.target, self._client))
 
     def _ready(self, target: str, resource: T | None) -> T:
         """Return a resource that exists while NATS is connected.
@@ -246,8 +228,12 @@ class NatsLink:
         Raises:
             Unavailable: The resource does not exist yet, or NATS is not connected.
         """
-        if resource is None or self._client is None or not self._client.is_connected:
-            raise _unavailable(target)
+        if self._client is None or not self._client.is_connected:
+            raise unreachable(target)
+        if resource is None:
+            if self._problem:
+                raise Unavailable(f"{target} cannot be used. {self._problem}", retry_after=30)
+            raise unreachable(target)
         return resource
 
     async def problem(self, deadline: Deadline) -> str | None:
@@ -263,54 +249,50 @@ class NatsLink:
         return None
 
     async def _connect(self) -> None:
+        """Connect, create the streams and buckets, and create lost ones again after each reconnection."""
+        while self._client is None:
+            try:
+                self._client = await transport.connect(
+                    self._url, "gateway", certificates=self._certificates, on_reconnect=self._reconnected.set
+                )
+            except NATS_FAILURES as error:
+                _log.warning("NATS cannot be reached yet", error=str(error) or type(error).__name__)
+                await asyncio.sleep(self._retry)
+        while True:
+            self._reconnected.clear()
+            await self._create(self._client)
+            await self._reconnected.wait()
+
+    async def _create(self, client: Client) -> None:
+        """Create the missing streams and buckets. Retry until NATS has created all of them."""
         while True:
             try:
-                if self._client is None:
-                    self._client = await transport.connect(self._url, "gateway", certificates=self._certificates)
-                self._api_keys = await transport.api_keys_bucket(self._client, replicas=self._replicas)
+                self._api_keys = await transport.api_keys_bucket(client, replicas=self._replicas)
                 self._history = await transport.history_bucket(
-                    self._client,
-                    replicas=self._replicas,
-                    days=self._history_days,
-                    stream_bytes=self._stream_bytes,
+                    client, replicas=self._replicas, days=self._history_days, stream_bytes=self._stream_bytes
                 )
                 self._records = await record_streams(
-                    self._client,
+                    client,
                     replicas=self._replicas,
                     days=self._record_days,
                     usage_bytes=self._usage_bytes,
                     audit_bytes=self._audit_bytes,
                 )
                 self._ingest = await transport.ingest_transport(
-                    self._client, replicas=self._replicas, stream_bytes=self._stream_bytes
+                    client, replicas=self._replicas, stream_bytes=self._stream_bytes
                 )
             except (Unavailable, *NATS_FAILURES) as error:
-                self._problem = str(error) if isinstance(error, Unavailable) else ""
-                _log.warning("NATS cannot be reached yet", error=str(error) or type(error).__name__)
+                self._problem = space_problem(error)
+                reason = "has no space for a stream or bucket" if self._problem else "cannot be reached yet"
+                _log.warning(f"NATS {reason}", error=str(error) or type(error).__name__)
                 await asyncio.sleep(self._retry)
             else:
-                # Do not use a task group: it cancels each task only once, and nats-py may lose the cancellation
-                # (`servicekit.tasks.ended`).
-                levels = StreamLevels(self._client, STREAMS)
-                self._watching = [
-                    asyncio.create_task(levels.watch()),
-                    asyncio.create_task(keep_room(self._records)),
-                ]
+                self._problem = ""
+                if not self._watching:
+                    # Do not use a task group: it cancels each task only once, and nats-py may lose the cancellation
+                    # (`servicekit.tasks.ended`).
+                    self._watching = [
+                        asyncio.create_task(StreamLevels(client, STREAMS).watch()),
+                        asyncio.create_task(trim_full_streams(self._records)),
+                    ]
                 return
-
-
-async def _created(target: str, creation: Awaitable[T]) -> T:
-    """Create a stream or bucket and return it.
-
-    Raises:
-        Unavailable: NATS did not create the stream or bucket.
-    """
-    try:
-        return await creation
-    except (Unavailable, *NATS_FAILURES) as error:
-        _log.warning("a stream or bucket cannot be created", target=target, error=str(error))
-        raise _unavailable(target) from error
-
-
-def _unavailable(target: str) -> Unavailable:
-    return Unavailable(f"{target} cannot be reached. Try again shortly.", retry_after=2)

@@ -8,7 +8,7 @@ from typing import Self
 import structlog
 from nats.js import JetStreamContext
 from servicekit.errors import Unavailable
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.clients.record_publisher import RecordPublisher
@@ -78,7 +78,7 @@ class Outbox:
                     if reached or self._reached:
                         await self._sent.wait()
         if self._sending is not None:
-            await ended(self._sending)
+            await cancel_and_wait(self._sending)
         if self._waiting:
             _log.error("records are lost", count=len(self._waiting))
 

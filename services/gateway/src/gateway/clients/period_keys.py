@@ -15,7 +15,7 @@ from nats.js.kv import KeyValue
 from servicekit import key_value
 from servicekit.errors import Unavailable
 from servicekit.key_value import Entry
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.bucket_watch import BucketWatch
 from gateway.clients.nats_calls import NATS_FAILURES
@@ -63,7 +63,7 @@ class PeriodKeyWatch:
     async def __aenter__(self) -> Self:
         """Start the watch. It fills the ring as soon as NATS is available."""
         await self._closing.enter_async_context(self._watch)
-        self._closing.push_async_callback(ended, asyncio.create_task(self._keep_rotating()))
+        self._closing.push_async_callback(cancel_and_wait, asyncio.create_task(self._keep_rotating()))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -75,7 +75,7 @@ class PeriodKeyWatch:
         for moment in (self._now(), self._now() + self._ring.AHEAD_SECONDS):
             key_id = int(moment // self._ring.PERIOD_SECONDS)
             if key_id not in self._ring.ids:
-                await key_value.accepted(bucket.create(str(key_id), secrets.token_bytes(_BYTES)))
+                await key_value.try_write(bucket.create(str(key_id), secrets.token_bytes(_BYTES)))
                 self._change(await bucket.get(str(key_id)))
 
     async def _keep_rotating(self) -> None:

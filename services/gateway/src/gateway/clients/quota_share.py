@@ -10,7 +10,7 @@ import structlog
 from nats.js.kv import KeyValue
 from servicekit import key_value, keys
 from servicekit.errors import Unavailable
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.quotas.ledger import Ledger
@@ -57,7 +57,7 @@ class QuotaShare:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._sharing is not None:
-            await ended(self._sharing)
+            await cancel_and_wait(self._sharing)
         # If the deletion fails, the other replicas detect the missing heartbeats.
         with contextlib.suppress(Unavailable, *NATS_FAILURES):
             async with asyncio.timeout(_HEARTBEAT_SECONDS):
@@ -99,7 +99,7 @@ class QuotaShare:
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                await ended(*tasks)
+                await cancel_and_wait(*tasks)
         for task in tasks:
             if not task.cancelled():
                 task.result()  # raises, because a task ends only after a failure
@@ -107,7 +107,7 @@ class QuotaShare:
     async def _receive(self, watcher: key_value.Watcher) -> None:
         while True:
             # The watch also returns the heartbeats of this replica. Without any entry, the watch is lost.
-            entry = await key_value.update(watcher, 3 * _HEARTBEAT_SECONDS)
+            entry = await key_value.next_update(watcher, 3 * _HEARTBEAT_SECONDS)
             if entry is None:
                 continue
             replica, holder = keys.quota_parts(entry.key)

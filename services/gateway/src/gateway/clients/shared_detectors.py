@@ -10,7 +10,7 @@ import structlog
 from detection.moderation.thread_pool import ThreadPool
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.guardrails import GrpcGuardrails
 from gateway.domain import Detector
@@ -81,7 +81,7 @@ class SharedDetectors:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await ended(*self._tasks)
+        await cancel_and_wait(*self._tasks)
 
     async def _list(self) -> None:
         await self._policy_requested.wait()

@@ -145,7 +145,7 @@ _PREFIXES = {
 }
 
 
-def named(item: Item, owner: str, number: str) -> Item:
+def with_id(item: Item, owner: str, number: str) -> Item:
     """Return an item with an id from which its owner can be found.
 
     Args:

@@ -8,12 +8,12 @@ import structlog
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError
 from servicekit.principal import LOCAL
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.ports.answering import Generator
 
 _log = structlog.get_logger(__name__)
-_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
 class ModelNames:
@@ -44,7 +44,7 @@ class ModelNames:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._task is not None
-        await ended(self._task)
+        await cancel_and_wait(self._task)
 
     async def _watch(self) -> None:
         while True:
@@ -53,7 +53,7 @@ class ModelNames:
 
     async def _fetch(self) -> None:
         try:
-            models = await self._generator.models(LOCAL, Deadline.after(_SECONDS))
+            models = await self._generator.models(LOCAL, Deadline.after(_TIMEOUT_SECONDS))
         except CausewayError as error:
             if not self._names:
                 _log.warning(

@@ -7,13 +7,13 @@ from typing import Self
 import structlog
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.domain import Policy
 from gateway.ports.answering import Guardrails
 
 _log = structlog.get_logger(__name__)
-_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
 class ServicePolicy:
@@ -45,7 +45,7 @@ class ServicePolicy:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._task is not None
-        await ended(self._task)
+        await cancel_and_wait(self._task)
 
     async def _watch(self) -> None:
         await self._needed.wait()
@@ -55,7 +55,7 @@ class ServicePolicy:
 
     async def _fetch(self) -> None:
         try:
-            policy = await self._guardrails.policy(Deadline.after(_SECONDS))
+            policy = await self._guardrails.policy(Deadline.after(_TIMEOUT_SECONDS))
         except CausewayError as error:
             self._log_problem(error.message)
             return

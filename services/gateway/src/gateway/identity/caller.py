@@ -27,7 +27,7 @@ class Caller:
     resources: frozenset[str] = frozenset()
 
 
-def with_own(principal: Principal) -> Principal:
+def with_own_oids(principal: Principal) -> Principal:
     """Return the principal with the access-list ids of its own documents, and without such ids of other users.
 
     A token may contain any ids. Only the gateway assigns the ids of users' own documents.

@@ -7,7 +7,7 @@ from servicekit import api_keys
 from servicekit.api_keys import ApiKey
 from servicekit.errors import Unauthenticated, Unavailable
 
-from gateway.identity.caller import Caller, with_own
+from gateway.identity.caller import Caller, with_own_oids
 
 
 class KeyRing:
@@ -22,17 +22,17 @@ class KeyRing:
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._keys: dict[str, tuple[ApiKey, Caller]] = {}
-        self._filled = False
+        self._loaded = False
 
     @property
-    def filled(self) -> bool:
+    def loaded(self) -> bool:
         """Return whether the keys were loaded."""
-        return self._filled
+        return self._loaded
 
     def replace(self, keys: Iterable[ApiKey]) -> None:
         """Replace all keys."""
         self._keys = {key.id: (key, _caller(key)) for key in keys}
-        self._filled = True
+        self._loaded = True
 
     def put(self, key: ApiKey) -> None:
         """Add or update a key."""
@@ -57,7 +57,7 @@ class KeyRing:
             Unauthenticated: The key does not exist, or has expired.
             Unavailable: The keys were not loaded yet.
         """
-        if not self._filled:
+        if not self._loaded:
             raise Unavailable(
                 "The gateway has not loaded the API keys yet. Try again in a few seconds.", retry_after=2
             )
@@ -77,7 +77,7 @@ INVALID = {"challenge": "invalid_token"}
 
 
 def _caller(key: ApiKey) -> Caller:
-    return Caller(with_own(key.principal()), key.id, key.name, frozenset(key.profiles), key.expires_at)
+    return Caller(with_own_oids(key.principal()), key.id, key.name, frozenset(key.profiles), key.expires_at)
 
 
 def _unknown_key() -> Unauthenticated:

@@ -12,14 +12,14 @@ import structlog
 from jwt import PyJWK
 from jwt.exceptions import PyJWKError, PyJWTError
 from servicekit.errors import Unauthenticated, Unavailable
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.identity.key_ring import INVALID
 from gateway.identity.provider_configuration import Fetch, json_object, provider_url
 
 _log = structlog.get_logger(__name__)
-_LIFETIME = 600.0
-_MINIMUM_INTERVAL = 5.0
+_LIFETIME_SECONDS = 600.0
+_MIN_INTERVAL_SECONDS = 5.0
 
 Keys = Mapping[str, PyJWK]
 
@@ -62,7 +62,7 @@ class ProviderKeys:
         self._clock = clock
         self._keys: Keys = {}
         self._raw: dict[str, Any] = {}
-        self._loaded_at = self._tried_at = -_LIFETIME
+        self._loaded_at = self._tried_at = -_LIFETIME_SECONDS
         self._refreshing: asyncio.Task[None] | None = None
 
     async def find(self, key_id: str | None) -> PyJWK:
@@ -74,18 +74,18 @@ class ProviderKeys:
         """
         now = self._clock()
         key = self._cached(key_id)
-        due = now - self._tried_at >= _MINIMUM_INTERVAL
+        due = now - self._tried_at >= _MIN_INTERVAL_SECONDS
         if key is None and (due or self._refreshing is not None):
             await asyncio.shield(self._start_refresh())
             key = self._cached(key_id)
-        elif now - self._loaded_at >= _LIFETIME and due:
+        elif now - self._loaded_at >= _LIFETIME_SECONDS and due:
             self._start_refresh()
         if key is not None:
             return key
         if not self._keys:
             raise Unavailable(
                 "The gateway cannot verify tokens: the identity provider does not respond.",
-                retry_after=_MINIMUM_INTERVAL,
+                retry_after=_MIN_INTERVAL_SECONDS,
             )
         raise Unauthenticated(
             "The token is signed with a key that its issuer does not have.", field="authorization", details=INVALID
@@ -94,7 +94,7 @@ class ProviderKeys:
     async def close(self) -> None:
         """Stop the background refresh."""
         if self._refreshing is not None:
-            await ended(self._refreshing)
+            await cancel_and_wait(self._refreshing)
 
     def _cached(self, key_id: str | None) -> PyJWK | None:
         if key_id is None:

@@ -22,7 +22,7 @@ from jwt.exceptions import (
 from servicekit.errors import Unauthenticated
 from servicekit.principal import ROLES, Principal
 
-from gateway.identity.caller import Caller, with_own
+from gateway.identity.caller import Caller, with_own_oids
 from gateway.identity.key_ring import INVALID
 from gateway.identity.provider_keys import ProviderKeys
 from gateway.identity.settings import ALL
@@ -90,7 +90,7 @@ class Claims:
             not self.former_names.isdisjoint((ALL, user)),
         )
         profiles = frozenset(_texts(claims, self.profiles)) if self.profiles else frozenset()
-        return Caller(with_own(principal), profiles=profiles, expires_at=float(claims["exp"]))
+        return Caller(with_own_oids(principal), profiles=profiles, expires_at=float(claims["exp"]))
 
 
 class Tokens:

@@ -327,7 +327,7 @@ def _duration(seconds: float) -> str:
     return f"{whole // 60}m{whole % 60}s" if whole >= 60 else f"{whole}s"
 
 
-def watch(ledger: Ledger) -> None:
+def register_metrics(ledger: Ledger) -> None:
     """Register the metric that reports the used share of each tenant's quotas."""
     metrics.observed(
         __name__,

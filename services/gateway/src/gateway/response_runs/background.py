@@ -10,7 +10,7 @@ from servicekit import metrics
 from servicekit.deadline import Deadline
 from servicekit.errors import BrokenOff, CausewayError, Conflict, Unavailable
 from servicekit.principal import Principal
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.domain.response_jobs import ResponseJob
 from gateway.domain.response_log import Entry
@@ -95,7 +95,7 @@ class BackgroundRuns:
 
     async def close(self) -> None:
         """Return running jobs to the queue. Another gateway continues them."""
-        await ended(*self._working)
+        await cancel_and_wait(*self._working)
 
     async def run_job(self, taken: TakenJob) -> None:
         """Run one job."""
@@ -115,7 +115,7 @@ class BackgroundRuns:
             end = "again"
             _log.warning("a response will be retried", response=job.name, error=error.message)
         finally:
-            await ended(attempt, heartbeats)
+            await cancel_and_wait(attempt, heartbeats)
             _attempts.add(1, {"causeway.end": end})
             await (taken.requeue() if end == "again" else taken.done())
 

@@ -11,7 +11,7 @@ import structlog
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Internal, NotFound
 from servicekit.principal import Principal
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.domain.response_log import Entry
 from gateway.ports.response_log import ResponseLog
@@ -281,7 +281,7 @@ class Feeds:
             if not feed.readers:
                 del self._feeds[key]
                 if feed.following is not None:
-                    await ended(feed.following)
+                    await cancel_and_wait(feed.following)
                 if feed.last.ended and not feed.last.deleted:
                     self._cache(key, feed)
 

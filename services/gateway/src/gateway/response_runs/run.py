@@ -12,7 +12,7 @@ from servicekit import metrics
 from servicekit.deadline import Deadline
 from servicekit.errors import BrokenOff, CausewayError, Conflict, Internal, PayloadTooLarge, Unavailable
 from servicekit.principal import Principal
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from gateway.dialects.responses.exchange import ResponsesExchange
 from gateway.domain import Batch, Done
@@ -130,7 +130,7 @@ class Run:
             if data := await self._end():
                 yield data
         finally:
-            await ended(producing)
+            await cancel_and_wait(producing)
 
     async def _produce(self, answer: Answer) -> None:
         try:

@@ -28,9 +28,9 @@ from gateway.domain.ownership import own_metadata, owned_by
 from gateway.frontends.profiles import Frontend
 from gateway.ports.answering import Generator, Pictures
 from gateway.ports.documents import Catalogue, Ingest, Originals
-from gateway.routes.body import json_answer
+from gateway.routes.body import json_response
 from gateway.routes.draining import unless_draining
-from gateway.routes.uploads import UploadSlots, file_names, multipart
+from gateway.routes.uploads import UploadSlots, file_names, require_form
 from gateway.server.openapi import FRONT_ENDS
 from gateway.server.request_state import state_of
 
@@ -38,8 +38,8 @@ _log = structlog.get_logger(__name__)
 
 _FIRST_POLL_SECONDS = 0.1
 _MAX_POLL_SECONDS = 1.0
-_STATE_SECONDS = 10.0
-_MODELS_SECONDS = 2.0
+_JOB_TIMEOUT_SECONDS = 10.0
+_MODELS_TIMEOUT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Login:
     scopes: Sequence[str]
 
     @classmethod
-    def at(cls, issuer: str, client_id: str, scopes: Sequence[str]) -> Self | None:
+    def of(cls, issuer: str, client_id: str, scopes: Sequence[str]) -> Self | None:
         """Return the client for the sign-in at a provider, or None if ``client_id`` is empty."""
         # Entra ID's issuers end with a version that the login library appends itself.
         return cls(client_id, issuer.removesuffix("/v2.0"), scopes) if client_id else None
@@ -98,26 +98,26 @@ def router(
         """Return the flags that the Azure RAG demo's front end reads at its start."""
         frontend = state_of(request.scope).frontend
         accepts_pictures = await _accepts_pictures(generator, frontend, _reader(request))
-        return json_answer(_config(frontend, pictures=accepts_pictures, signs_in=login is not None))
+        return json_response(_config(frontend, pictures=accepts_pictures, signs_in=login is not None))
 
     @routes.get("/auth_setup", summary="The sign-in of a front end's users")
     async def auth_setup(request: Request) -> Response:
         """Return the OpenID Connect client. Without it, pages have no sign-in, and a proxy sends an API key."""
-        return json_answer(_auth_setup(state_of(request.scope).frontend, login))
+        return json_response(_auth_setup(state_of(request.scope).frontend, login))
 
     @routes.get("/me", summary="The caller, with its index and assistants")
     async def me(request: Request) -> Response:
         """Return the caller's tenant, user, roles, default index and assistants."""
         state = state_of(request.scope)
         principal, frontend = state.principal, state.frontend
-        return json_answer(
+        return json_response(
             {
                 "tenant": principal.tenant,
                 "user": principal.user,
                 "roles": list(principal.roles),
                 "default_index": frontend.default_index,
                 "ingest_urls": fetches_urls,
-                "assistants": [each.name for each in frontend.assistants_for(principal)],
+                "assistants": [assistant.name for assistant in frontend.assistants_for(principal)],
             }
         )
 
@@ -129,7 +129,7 @@ def router(
     @routes.post(
         "/upload",
         summary="Upload a private document of the user",
-        dependencies=[Depends(multipart)],
+        dependencies=[Depends(require_form)],
         responses={
             202: {"description": "The document is stored, and is still being indexed"},
             400: {"description": "The file is missing or empty, or its name is invalid"},
@@ -152,8 +152,8 @@ def router(
         if job.state in ("failed", "cancelled"):
             raise UnreadableDocument(job.error_message or "The document could not be read.", resource=name)
         if job.state not in ENDED:
-            return json_answer({"message": f"{name} is stored, and is still being indexed.", "job": job.id}, 202)
-        return json_answer({"message": f"{name} was uploaded."})
+            return json_response({"message": f"{name} is stored, and is still being indexed.", "job": job.id}, 202)
+        return json_response({"message": f"{name} was uploaded."})
 
     @routes.get("/list_uploaded", summary="Names of the user's private documents")
     async def list_uploaded(request: Request) -> Response:
@@ -162,8 +162,8 @@ def router(
         try:
             found = await catalogue.find(principal, _index(request), owned_by(principal), Deadline.after(timeout))
         except NotFound:
-            return json_answer([])  # the first upload creates the index
-        return json_answer(sorted(document.sourcefile for document in found))
+            return json_response([])  # the first upload creates the index
+        return json_response(sorted(document.sourcefile for document in found))
 
     @routes.post(
         "/delete_uploaded",
@@ -186,10 +186,10 @@ def router(
         found = await catalogue.find(principal, index, values, deadline)
         if not found:
             raise NotFound(f"You have no document {filename[:200]!r}.", resource=filename)
-        removal = await catalogue.remove(principal, index, [each.document_id for each in found], deadline)
+        removal = await catalogue.remove(principal, index, [document.document_id for document in found], deadline)
         await pictures.forget(principal, index, removal.pictured)
         await originals.forget(principal, index, removal.originals)
-        return json_answer({"message": f"{filename} was deleted."})
+        return json_response({"message": f"{filename} was deleted."})
 
     return routes
 
@@ -197,7 +197,7 @@ def router(
 async def _accepts_pictures(generator: Generator, frontend: Frontend, principal: Principal) -> bool:
     """Return whether the front end's model accepts pictures. The generator lists its default model first."""
     try:
-        models = await generator.models(principal, Deadline.after(_MODELS_SECONDS))
+        models = await generator.models(principal, Deadline.after(_MODELS_TIMEOUT_SECONDS))
     except CausewayError as error:
         # The page must start even without the list. If the model does not accept pictures, answers contain a note.
         _log.warning("the models cannot be listed", error=error.message)
@@ -315,5 +315,5 @@ async def _wait_for_end(ingest: Ingest, principal: Principal, job: Job, deadline
             while job.state not in ENDED:
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _MAX_POLL_SECONDS)
-                job = await ingest.job(principal, job.id, Deadline.after(_STATE_SECONDS))
+                job = await ingest.job(principal, job.id, Deadline.after(_JOB_TIMEOUT_SECONDS))
     return job

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import Request, Response
 from servicekit.errors import Cancelled, UnsupportedMedia
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
@@ -43,7 +43,7 @@ def is_large(request: Request) -> bool:
     return length is None or int(length) > _LARGE_BYTES
 
 
-def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return a JSON response. Bytes are sent unchanged; msgspec encodes other values."""
     encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
     return Response(encoded, status, headers, media_type=_JSON)
@@ -62,7 +62,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
             raise Cancelled("The client left.")
         return working.result()
     finally:
-        await ended(working, leaving)
+        await cancel_and_wait(working, leaving)
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

@@ -20,7 +20,7 @@ from servicekit.errors import (
     UnsupportedMedia,
     http_status,
 )
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.answering.pipeline import Pipeline
@@ -32,7 +32,7 @@ from gateway.domain import Batch, Done
 from gateway.routes.answer_messages import begin_stream, server_timing, write
 from gateway.routes.background import Acceptance
 from gateway.routes.body import wait_for_disconnect
-from gateway.routes.citation_links import CitationLinks, unlinked
+from gateway.routes.citation_links import CitationLinks, without_links
 from gateway.routes.heartbeat import Heartbeat
 from gateway.routes.logged_answers import LoggedAnswer
 from gateway.routes.response_reading import ResponseReading
@@ -44,7 +44,7 @@ from gateway.server.responses import JSON, break_off, refuse, respond
 _log = structlog.get_logger(__name__)
 
 # The deadlines of the services end before this one, because their errors are more precise.
-_DEADLINE_SLACK = 1.0
+_DEADLINE_SLACK_SECONDS = 1.0
 _FORM = b"multipart/form-data"
 
 Answer = AsyncGenerator[Batch, None]
@@ -102,7 +102,7 @@ class ChatEndpoint:
             await respond(send, http_status(wrong), JSON, dialect.error(wrong), [(b"allow", b"POST")])
             return
         try:
-            body = unlinked(await _body(scope, receive, dialect.media))
+            body = without_links(await _body(scope, receive, dialect.media))
         except _ClientLeft:
             return
         except CausewayError as error:
@@ -117,7 +117,7 @@ class ChatEndpoint:
             if state_of(scope).continues:
                 await asyncio.wait(tasks[:1])
         finally:
-            await ended(*tasks)
+            await cancel_and_wait(*tasks)
         answering, _ = tasks
         if not answering.cancelled():
             answering.result()
@@ -133,7 +133,7 @@ class ChatEndpoint:
 
         failure: CausewayError
         try:
-            async with asyncio.timeout(self._timeout + _DEADLINE_SLACK):
+            async with asyncio.timeout(self._timeout + _DEADLINE_SLACK_SECONDS):
                 state_of(scope).dialect = dialect.name
                 request, deadline = self._request(scope, body), Deadline.after(self._timeout)
                 if self._stored is not None:
@@ -142,28 +142,30 @@ class ChatEndpoint:
                 state_of(scope).timeline = timeline
                 if exchange.turn.retrieval.indexes:
                     state_of(scope).log["index"] = ",".join(exchange.turn.retrieval.indexes)
-                if exchange.turn.answers_as:
-                    state_of(scope).log["assistant"] = exchange.turn.answers_as
+                if exchange.turn.model_alias:
+                    state_of(scope).log["assistant"] = exchange.turn.model_alias
                 state = state_of(scope)
                 if self._acceptance is not None and isinstance(exchange, ResponsesExchange) and exchange.background:
                     accepted = await self._acceptance.accept(exchange, request, state, deadline)
                     await self._send_accepted(exchange, accepted, request, send_and_note)
                     return
-                remembering = await self._memory.recall(exchange, state.principal, state.frontend, deadline)
+                recorder = await self._memory.recall(exchange, state.principal, state.frontend, deadline)
                 turn = replace(exchange.turn, unary=not exchange.streaming)
                 answer = self._pipeline.answer(turn, deadline, timeline)
-                if remembering is not None:
-                    answer = remembering.through(answer)
+                if recorder is not None:
+                    answer = recorder.through(answer)
                 run = None
                 if self._stored is not None:
                     run = self._stored.run(exchange, state.principal, state.frontend.name, deadline)
                     if run is None:
-                        answer = self._stored.appending(exchange, state.principal, state.frontend.name, answer)
+                        answer = self._stored.append_when_done(
+                            exchange, state.principal, state.frontend.name, answer
+                        )
                 if state.frontend.links_citations and dialect.media.text_only:
                     answer = self._links.through(answer, scope)
                 if run is not None:
-                    sending = LoggedAnswer(run, dialect.media, exchange, state, self._heartbeat)
-                    done = await sending.send(answer, send_and_note)
+                    logged_answer = LoggedAnswer(run, dialect.media, exchange, state, self._heartbeat)
+                    done = await logged_answer.send(answer, send_and_note)
                 elif exchange.streaming:
                     done = await self._stream(dialect, exchange, answer, scope, send_and_note)
                 else:
@@ -185,10 +187,10 @@ class ChatEndpoint:
             _log.warning("answer broke off", dialect=dialect.name, error=failure.message)
             break_off(scope)
             return
-        shown = dialect.media.client_error(failure)
-        if shown is not failure:
+        client_error = dialect.media.client_error(failure)
+        if client_error is not failure:
             _log.warning("answer failed", dialect=dialect.name, error=failure.message)
-            failure = shown
+            failure = client_error
         if timeline.model_responded and dialect.media.clients_retry and _is_retried(http_status(failure)):
             failure = BrokenOff(failure.message)
         await refuse(send, failure, dialect.error(failure), dialect.media.status(failure))
@@ -225,7 +227,7 @@ class ChatEndpoint:
         done = Done(())
         async with aclosing(answer) as events:
             async for batch in events:
-                exchange.take(batch)
+                exchange.add_events(batch)
                 if isinstance(last := batch[-1], Done):
                     done = last
         headers = [(b"server-timing", server_timing(done.steps)), *exchange.headers]
@@ -249,18 +251,18 @@ class ChatEndpoint:
                 await send({"type": "http.response.body", "body": exchange.render_failure(error)})
                 return None
             await begin_stream(send, dialect.media, exchange)
-            async with Heartbeat(send, dialect.media.heartbeat, self._heartbeat) as beating:
+            async with Heartbeat(send, dialect.media.heartbeat, self._heartbeat) as heartbeat_sender:
                 try:
-                    await write(beating.send, first)
+                    await write(heartbeat_sender.send, first)
                     async for batch in events:
-                        await write(beating.send, exchange.render(batch))
+                        await write(heartbeat_sender.send, exchange.render(batch))
                 except CausewayError as error:
                     _log.warning("answer broke off", dialect=dialect.name, error=error.message, exc_info=error)
-                    await write(beating.send, exchange.render_failure(error))
+                    await write(heartbeat_sender.send, exchange.render_failure(error))
                     broken = dialect.media.omits_end_on_failure
                 except Exception as error:  # the boundary, as above
                     _log.exception("answer broke off", dialect=dialect.name, error=str(error))
-                    await write(beating.send, exchange.render_failure(Internal()))
+                    await write(heartbeat_sender.send, exchange.render_failure(Internal()))
                     broken = dialect.media.omits_end_on_failure
         if broken:
             break_off(scope)

@@ -10,7 +10,7 @@ from servicekit.errors import InvalidRequest, NotFound
 from gateway.domain.memory import is_name
 from gateway.ports.chat_history import History
 from gateway.ports.memory import Memory
-from gateway.routes.body import json_answer
+from gateway.routes.body import json_response
 from gateway.server.openapi import FRONT_ENDS
 from gateway.server.request_state import state_of
 
@@ -55,7 +55,7 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
         await history.save(
             state_of(request.scope).principal, saved.id, title, bytes(saved.answers), Deadline.after(timeout)
         )
-        return json_answer({}, 201)
+        return json_response({}, 201)
 
     @routes.get("/sessions", summary="The user's conversations, most recently saved first")
     async def sessions(
@@ -76,7 +76,7 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
             }
             for conversation in page.conversations
         ]
-        return json_answer({"sessions": listed, "continuation_token": page.next_token or None})
+        return json_response({"sessions": listed, "continuation_token": page.next_token or None})
 
     @routes.get(
         "/sessions/{session:path}",
@@ -87,7 +87,7 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
         """Return the conversation as the client saved it."""
         principal = state_of(request.scope).principal
         answers = msgspec.Raw(await history.read(principal, session, Deadline.after(timeout)))
-        return json_answer({"id": session, "entra_oid": principal.user, "answers": answers})
+        return json_response({"id": session, "entra_oid": principal.user, "answers": answers})
 
     @routes.delete(
         "/sessions/{session:path}",

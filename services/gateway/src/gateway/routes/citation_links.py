@@ -30,10 +30,10 @@ _BARE = re.compile(_SIGNED)
 _MARKER = PREFIX.encode()
 
 
-def unlinked(body: bytes) -> bytes:
+def without_links(body: bytes) -> bytes:
     """Return the body of a request with citation marks in place of signed links. Remove single signatures, too.
 
-    >>> unlinked(b'{"content": "See [a.pdf#page=2](https://x.org/content/a.pdf?link=cwl1.7.ab.cd#page=2)."}')
+    >>> without_links(b'{"content": "See [a.pdf#page=2](https://x.org/content/a.pdf?link=cwl1.7.ab.cd#page=2)."}')
     b'{"content": "See [a.pdf#page=2]."}'
     """
     if _MARKER not in body:
@@ -72,7 +72,7 @@ class _Linking:
     async def through(self, answer: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
         async with aclosing(answer) as batches:
             async for batch in batches:
-                if linked := [each for event in batch for each in self._linked_events(event)]:
+                if linked := [linked_event for event in batch for linked_event in self._linked_events(event)]:
                     yield linked
 
     def _linked_events(self, event: Event) -> Iterator[Event]:
@@ -115,8 +115,8 @@ class _Linking:
         if choice in self._scanners and (text := self._text(self._scanners[choice].end())):
             yield Delta(choice, text)
 
-    def _text(self, stretches: Any) -> str:
-        return "".join(self._link(text) if is_mark else text for text, is_mark in stretches)
+    def _text(self, pieces: Any) -> str:
+        return "".join(self._link(text) if is_mark else text for text, is_mark in pieces)
 
     def _link(self, mark: str) -> str:
         link = self._links.get(mark)
@@ -160,11 +160,11 @@ class _Linking:
                 continue
             content = message.get("content")
             parts = content if isinstance(content, list) else ()
-            for holder, name in ((message, "content"), (message, "text"), *((part, "text") for part in parts)):
-                text = holder.get(name) if isinstance(holder, dict) else None
+            for target, name in ((message, "content"), (message, "text"), *((part, "text") for part in parts)):
+                text = target.get(name) if isinstance(target, dict) else None
                 if isinstance(text, str):
-                    holder[name] = self._linked(text)
-                    changed |= holder[name] != text
+                    target[name] = self._linked(text)
+                    changed |= target[name] != text
         return msgspec.json.encode(body) if changed else raw_json
 
     def _linked(self, text: str) -> str:

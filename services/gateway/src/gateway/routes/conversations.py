@@ -19,17 +19,17 @@ from gateway.dialects.responses import items as item_kinds
 from gateway.dialects.responses import record
 from gateway.dialects.responses.continuation import missing
 from gateway.dialects.responses.conversation import Conversation
+from gateway.dialects.responses.item_cipher import ItemCipher
 from gateway.dialects.responses.registration import TAG
 from gateway.dialects.responses.request import metadata
-from gateway.dialects.responses.sealed import Sealed
 from gateway.domain import Detectors, Turn
-from gateway.domain.responses import CONVERSATION, MAX_ITEMS, Item, Stored, is_id, named, new_name
+from gateway.domain.responses import CONVERSATION, MAX_ITEMS, Item, Stored, is_id, new_name, with_id
 from gateway.ports.answering import Guardrails
 from gateway.ports.responses import ResponseStore
 from gateway.ports.sealing import Sealing
 from gateway.routes import schemas
-from gateway.routes.body import json_answer, json_body
-from gateway.routes.responses import Include, IncludeArray, Limit, Order, listed, page, shown
+from gateway.routes.body import json_body, json_response
+from gateway.routes.responses import Include, IncludeArray, Limit, Order, listed_item, page, visible_items
 from gateway.server.request_state import RequestState, state_of
 
 _MAX_ITEMS_AT_ONCE = 20
@@ -53,30 +53,30 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
     def new_deadline() -> Deadline:
         return Deadline.after(timeout)
 
-    @routes.post("", summary="Create a conversation", openapi_extra=schemas.body(schemas.CONVERSATION))
+    @routes.post("", summary="Create a conversation", openapi_extra=schemas.openapi_body(schemas.CONVERSATION))
     async def create(request: Request) -> Response:
         """Create a conversation, optionally with its first items."""
         state, deadline = state_of(request.scope), new_deadline()
         fields = await _fields(request, ("items", "metadata"))
         name = f"{CONVERSATION}_{new_name()}"
-        items = await conversations.judged(fields, name, state, deadline)
+        items = await conversations.checked_items(fields, name, state, deadline)
         conversation = {"id": name, "object": "conversation", "created_at": int(time.time())}
         conversation["metadata"] = metadata(fields.object("metadata"))
         await store.save(state.principal, Stored(name, state.frontend.name, conversation, items), deadline)
-        return json_answer(conversation)
+        return json_response(conversation)
 
     @routes.get("/{conversation_id}", summary="Get a conversation", responses=_NOT_FOUND)
     async def retrieve(request: Request, conversation_id: str) -> Response:
         """Return the conversation without its items."""
-        return json_answer(
-            (await conversations.known(conversation_id, state_of(request.scope), new_deadline())).object
+        return json_response(
+            (await conversations.find(conversation_id, state_of(request.scope), new_deadline())).object
         )
 
     @routes.post(
         "/{conversation_id}",
         summary="Update a conversation",
         responses=_NOT_FOUND,
-        openapi_extra=schemas.body(schemas.CONVERSATION_CHANGE),
+        openapi_extra=schemas.openapi_body(schemas.CONVERSATION_CHANGE),
     )
     async def update(request: Request, conversation_id: str) -> Response:
         """Replace the metadata of the conversation."""
@@ -88,32 +88,32 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
             lambda known: replace(known, object={**known.object, "metadata": pairs}),
             new_deadline(),
         )
-        return json_answer(changed.object)
+        return json_response(changed.object)
 
     @routes.delete("/{conversation_id}", summary="Delete a conversation", responses=_NOT_FOUND)
     async def delete(request: Request, conversation_id: str) -> Response:
         """Delete the conversation with its items. Stored responses remain."""
         state, deadline = state_of(request.scope), new_deadline()
-        await conversations.known(conversation_id, state, deadline)
+        await conversations.find(conversation_id, state, deadline)
         await store.delete(state.principal, conversation_id, deadline)
-        return json_answer({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
+        return json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
     @routes.post(
         "/{conversation_id}/items",
         summary="Add items to a conversation",
         responses=_NOT_FOUND,
-        openapi_extra=schemas.body(schemas.CONVERSATION_ITEMS),
+        openapi_extra=schemas.openapi_body(schemas.CONVERSATION_ITEMS),
     )
     async def add(request: Request, conversation_id: str) -> Response:
         """Append items to the conversation."""
         state, deadline = state_of(request.scope), new_deadline()
         fields = await _fields(request, ("items",))
-        await conversations.known(conversation_id, state, deadline)
-        added = await conversations.judged(fields, conversation_id, state, deadline)
+        await conversations.find(conversation_id, state, deadline)
+        added = await conversations.checked_items(fields, conversation_id, state, deadline)
         await conversations.change(
             conversation_id, state, lambda known: replace(known, items=(*known.items, *added)), deadline
         )
-        return json_answer(_page(added, order="asc"))
+        return json_response(_page(added, order="asc"))
 
     @routes.get("/{conversation_id}/items", summary="List the items of a conversation", responses=_NOT_FOUND)
     async def list_items(
@@ -126,9 +126,9 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         include_array: IncludeArray = None,
     ) -> Response:
         """Return a page of the items."""
-        known = await conversations.known(conversation_id, state_of(request.scope), new_deadline())
-        items = shown(known.items, [*(include or ()), *(include_array or ())])
-        return json_answer(_page(items, after=after, limit=limit, order=order))
+        known = await conversations.find(conversation_id, state_of(request.scope), new_deadline())
+        items = visible_items(known.items, [*(include or ()), *(include_array or ())])
+        return json_response(_page(items, after=after, limit=limit, order=order))
 
     @routes.get("/{conversation_id}/items/{item_id}", summary="Get an item of a conversation", responses=_NOT_FOUND)
     async def item(
@@ -139,9 +139,9 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         include_array: IncludeArray = None,
     ) -> Response:
         """Return the item in the same form as in a list."""
-        known = await conversations.known(conversation_id, state_of(request.scope), new_deadline())
-        [found] = shown([_item(known, item_id)], [*(include or ()), *(include_array or ())])
-        return json_answer(_listed(found))
+        known = await conversations.find(conversation_id, state_of(request.scope), new_deadline())
+        [found] = visible_items([_item(known, item_id)], [*(include or ()), *(include_array or ())])
+        return json_response(_listed(found))
 
     @routes.delete(
         "/{conversation_id}/items/{item_id}", summary="Delete an item of a conversation", responses=_NOT_FOUND
@@ -151,10 +151,10 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
 
         def without(known: Stored) -> Stored:
             deleted = _item(known, item_id)
-            return replace(known, items=tuple(each for each in known.items if each is not deleted))
+            return replace(known, items=tuple(other for other in known.items if other is not deleted))
 
         changed = await conversations.change(conversation_id, state_of(request.scope), without, new_deadline())
-        return json_answer(changed.object)
+        return json_response(changed.object)
 
     return routes
 
@@ -166,7 +166,7 @@ class _Conversations:
         self._store, self._sealing = store, sealing
         self._checks = Checks(guardrails)
 
-    async def known(self, name: str, state: RequestState, deadline: Deadline) -> Stored:
+    async def find(self, name: str, state: RequestState, deadline: Deadline) -> Stored:
         """Return the caller's conversation with this front end.
 
         Raises:
@@ -180,7 +180,7 @@ class _Conversations:
         return found
 
     async def change(
-        self, name: str, state: RequestState, changed_by: Callable[[Stored], Stored], deadline: Deadline
+        self, name: str, state: RequestState, transform: Callable[[Stored], Stored], deadline: Deadline
     ) -> Stored:
         """Change a conversation. Retry if another request has changed it concurrently.
 
@@ -188,14 +188,16 @@ class _Conversations:
             Conflict: Other requests keep changing the conversation, or it would have too many items.
         """
         for _ in range(_MAX_TRIES):
-            changed = changed_by(await self.known(name, state, deadline))
+            changed = transform(await self.find(name, state, deadline))
             if len(changed.items) > MAX_ITEMS:
                 raise Conflict(f"A conversation may have at most {MAX_ITEMS} items.")
             if await self._store.replace(state.principal, changed, deadline):
                 return changed
         raise Conflict("Other requests keep changing the conversation. Try again.")
 
-    async def judged(self, fields: Fields, name: str, state: RequestState, deadline: Deadline) -> tuple[Item, ...]:
+    async def checked_items(
+        self, fields: Fields, name: str, state: RequestState, deadline: Deadline
+    ) -> tuple[Item, ...]:
         """Run the profile's detectors on the items of a request. Return the remaining items with new ids.
 
         Raises:
@@ -203,18 +205,18 @@ class _Conversations:
         """
         sent = fields.items("items") or []
         if len(sent) > _MAX_ITEMS_AT_ONCE:
-            raise fields.wrong("items", f"may have at most {_MAX_ITEMS_AT_ONCE} items in one request")
-        conversation = Conversation(sealed=Sealed(self._sealing, state.principal, state.frontend.name))
+            raise fields.invalid("items", f"may have at most {_MAX_ITEMS_AT_ONCE} items in one request")
+        conversation = Conversation(cipher=ItemCipher(self._sealing, state.principal, state.frontend.name))
         items: Sequence[Item | None] = item_kinds.read(sent, conversation, "items")
         detectors = state.frontend.detectors_for(Detectors())
         if detectors.input and conversation.messages:
             messages = chats.messages({"messages": msgspec.Raw(msgspec.json.encode(conversation.messages))})
-            chats.check_readable(messages, policy=True)
+            chats.check_readable(messages, has_policy=True)
             turn = Turn(state.principal, "", tuple(messages), detectors=detectors)
             remaining, _ = await self._checks.check_input(turn, Timeline(), deadline)
             items = record.judged_input(items, conversation.paths, turn, remaining)
         now = time.time_ns()
-        return tuple(named(item, name, f"c{now + at}") for at, item in enumerate(items) if item is not None)
+        return tuple(with_id(item, name, f"c{now + at}") for at, item in enumerate(items) if item is not None)
 
 
 async def _fields(request: Request, names: Sequence[str]) -> Fields:
@@ -242,7 +244,7 @@ def _page(items: Sequence[Item], *, after: str = "", limit: int = _MAX_ITEMS_AT_
 
 def _listed(item: Item) -> Item:
     """Return an item in the format of conversations, in which calls to custom tools have no status."""
-    fields = listed(item)
+    fields = listed_item(item)
     if fields["type"] in _CUSTOM:
         return {name: value for name, value in fields.items() if name != "status"}
     return fields

@@ -5,8 +5,8 @@ from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
 
 from gateway.ports.answering import Guardrails
-from gateway.routes.body import json_answer
-from gateway.routes.schemas import answers
+from gateway.routes.body import json_response
+from gateway.routes.schemas import openapi_responses
 from gateway.server.request_state import state_of
 
 _DETECTOR = {
@@ -37,7 +37,7 @@ def router(guardrails: Guardrails, *, timeout: float) -> APIRouter:
     """
     routes = APIRouter(tags=["guardrails"])
 
-    @routes.get("/detectors", summary="The detectors", responses=answers(_LIST))
+    @routes.get("/detectors", summary="The detectors", responses=openapi_responses(_LIST))
     async def list_detectors(request: Request) -> Response:
         """List the detectors in the order of their ids, with their kinds and parameters."""
         known = await guardrails.detectors(state_of(request.scope).principal, Deadline.after(timeout))
@@ -52,6 +52,6 @@ def router(guardrails: Guardrails, *, timeout: float) -> APIRouter:
             }
             for info in known
         ]
-        return json_answer({"detectors": listed})
+        return json_response({"detectors": listed})
 
     return routes

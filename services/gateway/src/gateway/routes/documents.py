@@ -16,12 +16,20 @@ from gateway.dialects.problem import problem
 from gateway.domain import ownership
 from gateway.domain.documents import Job, Upload
 from gateway.ports.documents import Catalogue, Ingest
-from gateway.routes.body import json_answer
+from gateway.routes.body import json_response
 from gateway.routes.jobs import job_json
-from gateway.routes.schemas import answers
+from gateway.routes.schemas import openapi_responses
 from gateway.routes.schemas_jobs import DOCUMENT_PAGE
 from gateway.routes.stored_documents import document_json
-from gateway.routes.submission import LINKS, Submission, is_json, media_type, metadata_of, of_form, of_json
+from gateway.routes.submission import (
+    JSON_BODY,
+    Submission,
+    is_json,
+    media_type,
+    parse_form,
+    parse_json,
+    parse_metadata,
+)
 from gateway.routes.uploads import UploadSlots, check_lengths
 from gateway.server.request_state import state_of
 from gateway.server.responses import error_headers
@@ -38,7 +46,7 @@ def router(
     allowed: AllowedUrls,
     *,
     timeout: float,
-    most_characters: int,
+    max_characters: int,
 ) -> APIRouter:
     """Return the routes of ``/documents``.
 
@@ -48,7 +56,7 @@ def router(
         slots: Limits concurrent uploads.
         allowed: The hosts from which documents may be fetched.
         timeout: The maximum number of seconds to store an upload and queue its jobs.
-        most_characters: The maximum number of characters of a document's text.
+        max_characters: The maximum number of characters of a document's text.
     """
     routes = APIRouter(tags=["documents"])
 
@@ -70,7 +78,7 @@ def router(
                 "accepted, `jobs` contains their jobs"
             },
         },
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": LINKS}}}},
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": JSON_BODY}}}},
     )
     async def upload_documents(
         request: Request,
@@ -87,33 +95,35 @@ def router(
     ) -> Response:
         """Store the files, and queue a job for each file and URL. If a file or a URL is invalid, accept none."""
         if is_json(request):
-            submission = await of_json(allowed, request)
+            submission = await parse_json(allowed, request)
         else:
             common = Upload(
                 index=index,
                 sourcefile="",
                 content=b"",
                 category=category,
-                metadata_json=metadata_of(metadata),
+                metadata_json=parse_metadata(metadata),
                 oids=tuple(oids or ()),
                 groups=tuple(groups or ()),
                 pictures=pictures,
             )
-            submission = of_form(allowed, common, file or (), url or ())
+            submission = parse_form(allowed, common, file or (), url or ())
         principal = state_of(request.scope).principal
         ownership.check(principal, [upload.metadata_json for upload in submission.uploads])
         deadline = Deadline.after(timeout)
         async with slots.slot(deadline):
-            await check_lengths(submission.files, most_characters)
-            accepted, error = await _submitted(ingest, principal, submission, deadline)
+            await check_lengths(submission.files, max_characters)
+            accepted, error = await _submit_all(ingest, principal, submission, deadline)
         if error is None:
-            return json_answer({"jobs": [job_json(job) for job in accepted.values()]}, 202)
+            return json_response({"jobs": [job_json(job) for job in accepted.values()]}, 202)
         if not accepted:
             raise error
-        return _partly_accepted(error, accepted, [upload.sourcefile for upload in submission.uploads])
+        return _partial_response(error, accepted, [upload.sourcefile for upload in submission.uploads])
 
     @routes.get(
-        "/documents", summary="The documents of an index", responses=answers(DOCUMENT_PAGE, {404: "No such index"})
+        "/documents",
+        summary="The documents of an index",
+        responses=openapi_responses(DOCUMENT_PAGE, {404: "No such index"}),
     )
     async def list_documents(
         request: Request,
@@ -127,13 +137,13 @@ def router(
         keys.index_name(index)
         principal = state_of(request.scope).principal
         page = await catalogue.page(principal, index, limit, page_token, Deadline.after(timeout))
-        documents = [document_json(each) for each in page.documents]
-        return json_answer({"documents": documents, "next_page_token": page.next_token or None}, 200)
+        documents = [document_json(document) for document in page.documents]
+        return json_response({"documents": documents, "next_page_token": page.next_token or None}, 200)
 
     return routes
 
 
-async def _submitted(
+async def _submit_all(
     ingest: Ingest, principal: Principal, submission: Submission, deadline: Deadline
 ) -> tuple[dict[int, Job], CausewayError | None]:
     """Submit the documents. Return the jobs by the positions of their documents, and the error, if any.
@@ -159,7 +169,7 @@ async def _submitted(
     return dict(sorted(accepted.items())), failed[0] if failed else None
 
 
-def _partly_accepted(error: CausewayError, jobs: Mapping[int, Job], names: Sequence[str]) -> Response:
+def _partial_response(error: CausewayError, jobs: Mapping[int, Job], names: Sequence[str]) -> Response:
     """Return the response to a partly accepted upload: the error, and the jobs of the accepted documents."""
     first = next(name for position, name in enumerate(names) if position not in jobs)
     accepted = (
@@ -169,6 +179,6 @@ def _partly_accepted(error: CausewayError, jobs: Mapping[int, Job], names: Seque
     kind = RateLimited if isinstance(error, RateLimited) else Unavailable
     refusal = kind(f"{error.message} {accepted}", retry_after=error.retry_after)
     body = msgspec.json.decode(problem(refusal)) | {"jobs": [job_json(job) for job in jobs.values()]}
-    response = json_answer(body, http_status(refusal))
+    response = json_response(body, http_status(refusal))
     response.raw_headers += error_headers(refusal)
     return response

@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
 
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 T = TypeVar("T")
 
 
-async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T], otherwise: T) -> T:
-    """Return the result of ``work``. If the gateway begins to stop first, cancel it and return ``otherwise``."""
+async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T], default: T) -> T:
+    """Return the result of ``work``. If the gateway begins to stop first, cancel it and return ``default``."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(draining.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else otherwise
+        return working.result() if working.done() else default
     finally:
-        await ended(working, stopping)
+        await cancel_and_wait(working, stopping)
 
 
 async def until_draining(draining: asyncio.Event, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:

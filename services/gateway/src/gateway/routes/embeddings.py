@@ -7,8 +7,8 @@ from servicekit.deadline import Deadline
 
 from gateway.dialects.openai import embeddings as openai_embeddings
 from gateway.ports.index_management import Embedder
-from gateway.routes.body import json_answer, json_body, while_connected
-from gateway.routes.schemas import EMBEDDING, EMBEDDINGS, answers, body
+from gateway.routes.body import json_body, json_response, while_connected
+from gateway.routes.schemas import EMBEDDING, EMBEDDINGS, openapi_body, openapi_responses
 from gateway.server.request_state import state_of
 
 PATH = "/v1/embeddings"
@@ -28,8 +28,8 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
     @routes.post(
         PATH,
         summary="Vectors of texts, by the embedding models of the indexes",
-        responses=answers(EMBEDDINGS, {404: "No such model"}),
-        openapi_extra=body(EMBEDDING),
+        responses=openapi_responses(EMBEDDINGS, {404: "No such model"}),
+        openapi_extra=openapi_body(EMBEDDING),
     )
     async def embed(request: Request) -> Response:
         """Return one vector of unit length per text. Tokens beyond the model's `max_model_len` are ignored."""
@@ -38,8 +38,8 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
     @routes.post(
         DEPLOYMENT_PATH,
         summary="Vectors of texts by the model in the path, for Azure's clients",
-        responses=answers(EMBEDDINGS, {404: "No such model"}),
-        openapi_extra=body(EMBEDDING),
+        responses=openapi_responses(EMBEDDINGS, {404: "No such model"}),
+        openapi_extra=openapi_body(EMBEDDING),
     )
     async def embed_with_deployment(request: Request, model: str) -> Response:
         """Return embeddings as `/v1/embeddings` does. The model in the path overrides the model in the body."""
@@ -51,8 +51,10 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         if requested.dimensions is not None:
             openai_embeddings.check_dimensions(requested, await embedder.models(principal, deadline))
-        made = await while_connected(request, embedder.embed(principal, requested.model, requested.texts, deadline))
-        state_of(request.scope).embedded = (made.model, made.tokens)
-        return json_answer(openai_embeddings.render(made, requested))
+        vectors = await while_connected(
+            request, embedder.embed(principal, requested.model, requested.texts, deadline)
+        )
+        state_of(request.scope).embedded = (vectors.model, vectors.tokens)
+        return json_response(openai_embeddings.render(vectors, requested))
 
     return routes

@@ -9,7 +9,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 from starlette.types import Message, Send
 
 
@@ -49,7 +49,7 @@ class Heartbeat:
         if self._timer is not None:
             self._timer.cancel()
         if self._sending is not None:
-            await ended(self._sending)
+            await cancel_and_wait(self._sending)
 
     def _check(self) -> None:
         now = self._loop.time()

@@ -14,9 +14,9 @@ from gateway.dialects.ragengine import documents as ragengine
 from gateway.ports.answering import Pictures
 from gateway.ports.documents import Catalogue, Originals
 from gateway.ports.index_management import Indexes
-from gateway.routes.body import json_answer, json_body
+from gateway.routes.body import json_body, json_response
 from gateway.routes.index_configuration import index_json
-from gateway.routes.schemas import DOCUMENTS, INDEX, MESSAGE, REMOVALS, SNAPSHOTS, answers, body
+from gateway.routes.schemas import DOCUMENTS, INDEX, MESSAGE, REMOVALS, SNAPSHOTS, openapi_body, openapi_responses
 from gateway.server.request_state import state_of
 
 _MAX_OFFSET = 2**53
@@ -58,14 +58,16 @@ def router(
     """
     routes = APIRouter(tags=["indexes"])
 
-    @routes.get("/indexes", summary="The names of the indexes", responses=answers(_LISTED))
+    @routes.get("/indexes", summary="The names of the indexes", responses=openapi_responses(_LISTED))
     async def list_indexes(request: Request, *, details: _Details = False) -> Response:
         """List the indexes in the order of their names."""
         found = await indexes.summaries(state_of(request.scope).principal, Deadline.after(timeout))
-        return json_answer([index_json(each) if details else each.name for each in found])
+        return json_response([index_json(summary) if details else summary.name for summary in found])
 
     @routes.get(
-        "/indexes/{index}/documents", summary="The documents of an index", responses=answers(_PAGE, _UNKNOWN)
+        "/indexes/{index}/documents",
+        summary="The documents of an index",
+        responses=openapi_responses(_PAGE, _UNKNOWN),
     )
     async def list_documents(
         request: Request,
@@ -94,17 +96,17 @@ def router(
             deadline=Deadline.after(timeout),
         )
         listed = [msgspec.Raw(ragengine.document_json(document)) for document in page.documents]
-        return json_answer(
+        return json_response(
             msgspec.json.encode({"documents": listed, "count": len(listed), "total_items": page.total})
         )
 
     @routes.post(
         "/indexes/{index}/documents/delete",
         summary="Delete documents of an index",
-        responses=answers(
+        responses=openapi_responses(
             {"type": "object", "properties": {"deleted_doc_ids": _NAMES, "not_found_doc_ids": _NAMES}}, _UNKNOWN
         ),
-        openapi_extra=body(REMOVALS),
+        openapi_extra=openapi_body(REMOVALS),
     )
     async def delete_documents(request: Request, index: _Name) -> Response:
         """Delete documents with all their passages. The response lists unknown ids."""
@@ -114,9 +116,9 @@ def router(
         await pictures.forget(state_of(request.scope).principal, name, removal.pictured)
         await originals.forget(state_of(request.scope).principal, name, removal.originals)
         result = {"deleted_doc_ids": removal.removed, "not_found_doc_ids": removal.not_found}
-        return json_answer(result)
+        return json_response(result)
 
-    @routes.delete("/indexes/{index}", summary="Delete an index", responses=answers(MESSAGE, _UNKNOWN))
+    @routes.delete("/indexes/{index}", summary="Delete an index", responses=openapi_responses(MESSAGE, _UNKNOWN))
     async def delete_index(request: Request, index: _Name) -> Response:
         """Delete an index with all its contents. This cannot be undone."""
         name = keys.index_name(index)
@@ -124,10 +126,12 @@ def router(
         documents = await catalogue.find(principal, name, {}, deadline)
         await indexes.delete(principal, name, deadline)
         await pictures.forget(principal, name)
-        await originals.forget(principal, name, [each.original for each in documents])
+        await originals.forget(principal, name, [document.original for document in documents])
         return _message(f"Successfully deleted index {name}.")
 
-    @routes.post("/persist/{index}", summary="Write a snapshot of an index", responses=answers(MESSAGE, _UNKNOWN))
+    @routes.post(
+        "/persist/{index}", summary="Write a snapshot of an index", responses=openapi_responses(MESSAGE, _UNKNOWN)
+    )
     async def persist_index(request: Request, index: _Name, path: _SnapshotPath = "") -> Response:
         """Write the snapshot `path/index`. Replace an existing snapshot of the same index."""
         name = keys.index_name(index)
@@ -138,7 +142,7 @@ def router(
     @routes.post(
         "/load/{index}",
         summary="Create an index from a snapshot",
-        responses=answers(
+        responses=openapi_responses(
             MESSAGE,
             {404: "The path has no snapshot", 409: "The index exists, and overwrite is false"},
         ),
@@ -154,16 +158,18 @@ def router(
         )
         return _message(f"Successfully loaded index {name} from {posixpath.join(directory, name)}.")
 
-    @routes.get("/snapshots", summary="The tenant's snapshots", responses=answers(SNAPSHOTS))
+    @routes.get("/snapshots", summary="The tenant's snapshots", responses=openapi_responses(SNAPSHOTS))
     async def list_snapshots(request: Request) -> Response:
         """List the snapshots by path. An unreadable snapshot has an empty `index`."""
-        found = await indexes.stored(state_of(request.scope).principal, Deadline.after(timeout))
-        return json_answer({"snapshots": [dataclasses.asdict(each) for each in found]})
+        found = await indexes.list_snapshots(state_of(request.scope).principal, Deadline.after(timeout))
+        return json_response({"snapshots": [dataclasses.asdict(snapshot) for snapshot in found]})
 
     @routes.delete(
         "/snapshots/{path:path}",
         summary="Delete a snapshot",
-        responses=answers(MESSAGE, {404: "The path has no snapshot", 409: "The snapshot is being written"}),
+        responses=openapi_responses(
+            MESSAGE, {404: "The path has no snapshot", 409: "The snapshot is being written"}
+        ),
     )
     async def delete_snapshot(request: Request, path: _Snapshot) -> Response:
         """Delete the snapshot at a path."""
@@ -181,4 +187,4 @@ def _directory(path: str) -> str:
 
 
 def _message(text: str) -> Response:
-    return json_answer({"message": text})
+    return json_response({"message": text})

@@ -16,9 +16,9 @@ from servicekit.errors import InvalidRequest
 from gateway.domain.documents import ENDED, Job, JobWarning
 from gateway.ports.documents import Ingest
 from gateway.ports.jobs import DeadLetter, JobChange, Jobs
-from gateway.routes.body import json_answer, json_body
+from gateway.routes.body import json_body, json_response
 from gateway.routes.draining import until_draining
-from gateway.routes.schemas import answers, body
+from gateway.routes.schemas import openapi_body, openapi_responses
 from gateway.routes.schemas_jobs import DEAD_PAGE, JOB, JOB_PAGE, LANES, REPLAY, REPLAYED
 from gateway.server.request_state import state_of
 
@@ -55,7 +55,11 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
     """
     routes = APIRouter(tags=["documents"])
 
-    @routes.get("/jobs", summary="The jobs, most recently changed first", responses=answers(JOB_PAGE, _UNAVAILABLE))
+    @routes.get(
+        "/jobs",
+        summary="The jobs, most recently changed first",
+        responses=openapi_responses(JOB_PAGE, _UNAVAILABLE),
+    )
     async def list_jobs(
         request: Request,
         index: Annotated[str, Query(description="Only jobs that write to this index")] = "",
@@ -74,12 +78,14 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
             token=page_token,
             deadline=Deadline.after(timeout),
         )
-        return json_answer(
+        return json_response(
             {"jobs": [job_json(job) for job in page.jobs], "next_page_token": page.next_token or None}
         )
 
     # These routes come before those of one job. The id of a job is never "lanes" or "dead".
-    @routes.get("/jobs/lanes", summary="The load of the queue's lanes", responses=answers(LANES, _UNAVAILABLE))
+    @routes.get(
+        "/jobs/lanes", summary="The load of the queue's lanes", responses=openapi_responses(LANES, _UNAVAILABLE)
+    )
     async def list_lanes(request: Request) -> Response:
         """Return the lanes. A job waits in the first lane in which its tenant has a free place.
 
@@ -88,12 +94,14 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         """
         lanes = await jobs.lanes(state_of(request.scope).principal, Deadline.after(timeout))
         listed = [
-            {"lane": number, "jobs": each.jobs, "places": each.places} for number, each in enumerate(lanes, 1)
+            {"lane": number, "jobs": lane.jobs, "places": lane.places} for number, lane in enumerate(lanes, 1)
         ]
-        return json_answer({"lanes": listed})
+        return json_response({"lanes": listed})
 
     @routes.get(
-        "/jobs/dead", summary="List the jobs that failed permanently", responses=answers(DEAD_PAGE, _UNAVAILABLE)
+        "/jobs/dead",
+        summary="List the jobs that failed permanently",
+        responses=openapi_responses(DEAD_PAGE, _UNAVAILABLE),
     )
     async def list_dead(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
         """Return the jobs that failed repeatedly for reasons other than their documents, newest first.
@@ -101,37 +109,41 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         A job is stored until it is replayed. If the storage is full, the oldest jobs are dropped.
         """
         deadline = Deadline.after(timeout)
-        page = await jobs.dead(state_of(request.scope).principal, count=limit, token=page_token, deadline=deadline)
+        page = await jobs.dead_letters(
+            state_of(request.scope).principal, count=limit, token=page_token, deadline=deadline
+        )
         listed = [_letter_json(letter) for letter in page.letters]
-        return json_answer({"jobs": listed, "next_page_token": page.next_token or None})
+        return json_response({"jobs": listed, "next_page_token": page.next_token or None})
 
     @routes.post(
         "/jobs/dead/replay",
         summary="Replay failed jobs",
-        responses=answers(REPLAYED, _UNAVAILABLE | {429: "Too many of your jobs wait already; see Retry-After"}),
-        openapi_extra=body(REPLAY),
+        responses=openapi_responses(
+            REPLAYED, _UNAVAILABLE | {429: "Too many of your jobs wait already; see Retry-After"}
+        ),
+        openapi_extra=openapi_body(REPLAY),
     )
     async def replay(request: Request) -> Response:
         """Queue the jobs again under the same ids. They do not replace newer versions of their documents."""
         job_ids = _ids(await json_body(request))
         found = await jobs.replay(state_of(request.scope).principal, job_ids, Deadline.after(timeout))
-        return json_answer({"replayed": found.replayed, "not_found": found.not_found})
+        return json_response({"replayed": found.replayed, "not_found": found.not_found})
 
-    @routes.get("/jobs/{job_id}", summary="The progress of a job", responses=answers(JOB, _UNKNOWN))
+    @routes.get("/jobs/{job_id}", summary="The progress of a job", responses=openapi_responses(JOB, _UNKNOWN))
     async def read_job(request: Request, job_id: str) -> Response:
         """Return the current state of the job."""
-        return json_answer(
+        return json_response(
             job_json(await ingest.job(state_of(request.scope).principal, job_id, Deadline.after(timeout)))
         )
 
     @routes.post(
         "/jobs/{job_id}/cancel",
         summary="Cancel a job",
-        responses=answers(JOB, _UNKNOWN | {409: "The job has ended, or is about to end"}),
+        responses=openapi_responses(JOB, _UNKNOWN | {409: "The job has ended, or is about to end"}),
     )
     async def cancel_job(request: Request, job_id: str) -> Response:
         """Cancel a waiting or running job. Its document is not added, and an existing version does not change."""
-        return json_answer(
+        return json_response(
             job_json(await jobs.cancel(state_of(request.scope).principal, job_id, Deadline.after(timeout)))
         )
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded, MethodNotAllowed, UnsupportedMedia
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.answering.document_reader import DocumentReader
 from gateway.answering.pipeline import Pipeline
-from gateway.dialects.mcp.agent_request import SCOPE_KEY, AgentRequest, for_agents
+from gateway.dialects.mcp.agent_request import SCOPE_KEY, AgentRequest, agent_profile
 from gateway.dialects.mcp.registration import PATH
 from gateway.identity.caller import Caller
 from gateway.ports.documents import Catalogue
@@ -31,7 +31,7 @@ from gateway.server.responses import JSON, respond
 from gateway.server.running_calls import RunningCalls
 
 # The deadlines of the services end before this one, because their errors are more precise.
-_DEADLINE_SLACK = 1.0
+_DEADLINE_SLACK_SECONDS = 1.0
 if TYPE_CHECKING:
     from gateway.routes.mcp_transport import McpTransport
 
@@ -121,38 +121,38 @@ class McpEndpoint:
             return
         agent = scope[SCOPE_KEY] = self._agent_request(scope)
         state.timeline = agent.timeline
-        message, headers = _read(body), Headers(scope=scope)
+        message, headers = _parse(body), Headers(scope=scope)
         exchange = _Exchange(send, begins_session=message.method == _INITIALIZE)
         call = _call_name(state.caller, headers.get(_SESSION, ""), message)
-        left = asyncio.Event()
+        client_left = asyncio.Event()
         streaming = message.streams and _STREAM in headers.get("accept", "")
-        answering = asyncio.ensure_future(self._answer(scope, body, left, exchange, streaming=streaming))
-        tasks = answering, asyncio.ensure_future(_set_after_disconnect(left, receive))
+        answering = asyncio.ensure_future(self._answer(scope, body, client_left, exchange, streaming=streaming))
+        tasks = answering, asyncio.ensure_future(_set_after_disconnect(client_left, receive))
         try:
             if message.method == _CANCELLED and call:
                 await self._calls.cancel(call)
             with self._calls.running(call, answering.cancel) if call else nullcontext():
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await ended(*tasks)
+            await cancel_and_wait(*tasks)
             state.log |= agent.log
             state.sources, state.done = agent.sources, agent.done
         if not answering.cancelled():
             answering.result()
-        elif not left.is_set():
+        elif not client_left.is_set():
             await exchange.end(message)
 
     async def _answer(
-        self, scope: Scope, body: bytes, left: asyncio.Event, exchange: "_Exchange", *, streaming: bool
+        self, scope: Scope, body: bytes, client_left: asyncio.Event, exchange: "_Exchange", *, streaming: bool
     ) -> None:
-        transport = self._transport or await self._loaded()
+        transport = self._transport or await self._load_once()
         try:
-            async with asyncio.timeout(self._timeout + _DEADLINE_SLACK):
-                await transport.answer(scope, body, left, exchange.send, streaming=streaming)
+            async with asyncio.timeout(self._timeout + _DEADLINE_SLACK_SECONDS):
+                await transport.answer(scope, body, client_left, exchange.send, streaming=streaming)
         except TimeoutError as error:
             raise DeadlineExceeded("The request took longer than its deadline.") from error
 
-    async def _loaded(self) -> "McpTransport":
+    async def _load_once(self) -> "McpTransport":
         """Load the transport once, in a thread. Return the transport."""
         async with self._loading:
             if self._transport is None:
@@ -170,18 +170,18 @@ class McpEndpoint:
         state = state_of(scope)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         return AgentRequest(
-            frontend=for_agents(state.frontend),
+            frontend=agent_profile(state.frontend),
             principal=state.frontend.principal_for(state.principal, filter_requested=False),
             deadline=Deadline.after(self._timeout),
             timeline=state.timeline,
-            base_url=self._address.of(scope),
+            base_url=self._address.front_end(scope),
             headers={name: headers[name] for name in self._passed_headers & headers.keys()},
         )
 
 
-async def _set_after_disconnect(left: asyncio.Event, receive: Receive) -> None:
+async def _set_after_disconnect(client_left: asyncio.Event, receive: Receive) -> None:
     await wait_for_disconnect(receive)
-    left.set()
+    client_left.set()
 
 
 class _Exchange:
@@ -227,7 +227,7 @@ def _require_json(headers: Headers) -> None:
         )
 
 
-def _read(body: bytes) -> "_Message":
+def _parse(body: bytes) -> "_Message":
     try:
         return _message.decode(body)
     except (ValueError, RecursionError):
@@ -243,5 +243,5 @@ def _call_name(caller: Caller, session: str, message: "_Message") -> str:
     number = params.request_id if message.method == _CANCELLED else message.id
     if not session or number is None:
         return ""
-    own = (caller.principal.tenant, caller.principal.owner, caller.key_id, session[:_MAX_NAME_LENGTH])
-    return hashlib.sha256(msgspec.json.encode((own, number))).hexdigest()
+    namespace = (caller.principal.tenant, caller.principal.owner, caller.key_id, session[:_MAX_NAME_LENGTH])
+    return hashlib.sha256(msgspec.json.encode((namespace, number))).hexdigest()

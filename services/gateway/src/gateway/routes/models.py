@@ -12,8 +12,8 @@ from gateway.domain import Model
 from gateway.domain.embeddings import EmbeddingModel
 from gateway.ports.answering import Generator
 from gateway.ports.index_management import Embedder
-from gateway.routes.body import json_answer
-from gateway.routes.schemas import MODEL, MODELS, answers
+from gateway.routes.body import json_response
+from gateway.routes.schemas import MODEL, MODELS, openapi_responses
 from gateway.server.request_state import state_of
 
 _OWNER = "causeway"
@@ -33,20 +33,20 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
         """Return the models that the front end offers, including unavailable ones."""
         chats = await generator.models(state_of(request.scope).principal, deadline)
         frontend = state_of(request.scope).frontend
-        return [each for each in chats if frontend.offers_model(each.name, chats[0].name)]
+        return [model for model in chats if frontend.offers_model(model.name, chats[0].name)]
 
     async def assistant_models(request: Request, deadline: Deadline) -> list[Model]:
         """Return the caller's assistants as models, with the properties of the models that they use."""
         principal, frontend = state_of(request.scope).principal, state_of(request.scope).frontend
         assistants = frontend.assistants_for(principal)
         chats = await generator.models(principal, deadline) if assistants else ()
-        known = {each.name: each for each in reversed(chats)}
-        named = {each.name: each.model or frontend.model or chats[0].name for each in assistants if chats}
-        return [
-            replace(known[model], name=name, owned_by=_OWNER) for name, model in named.items() if model in known
-        ]
+        known = {model.name: model for model in reversed(chats)}
+        used = {
+            assistant.name: assistant.model or frontend.model or chats[0].name for assistant in assistants if chats
+        }
+        return [replace(known[model], name=name, owned_by=_OWNER) for name, model in used.items() if model in known]
 
-    @routes.get("/v1/models", summary="The models", responses=answers(MODELS))
+    @routes.get("/v1/models", summary="The models", responses=openapi_responses(MODELS))
     async def list_models(request: Request) -> Response:
         """List the available chat models of the front end, followed by the caller's assistants.
 
@@ -58,13 +58,15 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
         chats, assistants = await asyncio.gather(
             offered_models(request, deadline), assistant_models(request, deadline)
         )
-        shown = [*(each for each in chats if each.ready), *(each for each in assistants if each.ready)]
-        return json_answer({"object": "list", "data": [_chat(each) for each in shown]})
+        ready = [model for model in (*chats, *assistants) if model.ready]
+        return json_response({"object": "list", "data": [_chat(model) for model in ready]})
 
     @routes.get(
         "/v1/models/{model:path}",
         summary="One model",
-        responses=answers(MODEL, {404: "No such model", 503: "The model cannot be reached now; see Retry-After"}),
+        responses=openapi_responses(
+            MODEL, {404: "No such model", 503: "The model cannot be reached now; see Retry-After"}
+        ),
     )
     async def read_model(request: Request, model: str) -> Response:
         """Return a chat or embedding model by its name, which may contain slashes."""
@@ -78,10 +80,10 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
             if chat.name == model:
                 if not chat.ready:
                     raise Unavailable(f"The model '{model}' cannot be reached. Try again.", resource=model)
-                return json_answer(_chat(chat))
+                return json_response(_chat(chat))
         for embedding_model in embeddings:
             if embedding_model.name == model:
-                return json_answer(_embedding(embedding_model))
+                return json_response(_embedding(embedding_model))
         raise NotFound(f"No such model: '{model}'.", field="model", resource=model)
 
     return routes

@@ -8,8 +8,8 @@ from gateway.answering.detector_kinds import unsupported
 from gateway.dialects.orchestrator import errors, fields, text_detection
 from gateway.dialects.orchestrator.openapi import CHAT, CONTENT, CONTEXT, DETECTIONS, GENERATED, REFUSALS
 from gateway.ports.answering import Guardrails
-from gateway.routes.body import json_answer, json_body, while_connected
-from gateway.routes.schemas import answers, body
+from gateway.routes.body import json_body, json_response, while_connected
+from gateway.routes.schemas import openapi_body, openapi_responses
 from gateway.server.request_state import state_of
 
 
@@ -51,16 +51,16 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
         )
         for failure in failures:
             raise errors.DetectorFailed(failure)
-        return json_answer(text_detection.answer(verdict.findings))
+        return json_response(text_detection.answer(verdict.findings))
 
-    shown = answers(DETECTIONS, {int(status): text for status, text in REFUSALS.items()})
+    shown = openapi_responses(DETECTIONS, {int(status): text for status, text in REFUSALS.items()})
 
-    @routes.post("/content", summary="Findings in a text", responses=shown, openapi_extra=body(CONTENT))
+    @routes.post("/content", summary="Findings in a text", responses=shown, openapi_extra=openapi_body(CONTENT))
     async def content(request: Request) -> Response:
         """Call detectors of the kind `text_contents`."""
         return await detection_response(request, text_detection.content)
 
-    @routes.post("/chat", summary="Findings in a conversation", responses=shown, openapi_extra=body(CHAT))
+    @routes.post("/chat", summary="Findings in a conversation", responses=shown, openapi_extra=openapi_body(CHAT))
     async def chat(request: Request) -> Response:
         """Call detectors of the kind `text_chat`."""
         return await detection_response(request, text_detection.chat)
@@ -69,7 +69,7 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
         "/context",
         summary="Findings in a text and its sources",
         responses=shown,
-        openapi_extra=body(CONTEXT),
+        openapi_extra=openapi_body(CONTEXT),
     )
     async def context(request: Request) -> Response:
         """Call detectors of the kind `text_context_doc`."""
@@ -79,7 +79,7 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
         "/generated",
         summary="Findings in a generated text",
         responses=shown,
-        openapi_extra=body(GENERATED),
+        openapi_extra=openapi_body(GENERATED),
     )
     async def generated(request: Request) -> Response:
         """Call detectors of the kind `text_generation`."""

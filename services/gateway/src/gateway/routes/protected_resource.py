@@ -7,8 +7,8 @@ from servicekit.errors import NotFound
 
 from gateway.dialects.mcp.registration import PATH
 from gateway.frontends.snapshot import CurrentFrontends
-from gateway.routes.body import json_answer
-from gateway.routes.schemas import answers
+from gateway.routes.body import json_response
+from gateway.routes.schemas import openapi_responses
 from gateway.server.public_address import METADATA, PublicAddress
 
 _DOCUMENT = {
@@ -51,19 +51,21 @@ def router(frontends: CurrentFrontends, address: PublicAddress, provider: Provid
             "bearer_methods_supported": ["header"],
             "resource_name": "Causeway",
         }
-        return json_answer(metadata | scopes)
+        return json_response(metadata | scopes)
 
     unknown = {404: "The resource does not exist, or tokens are not accepted"}
 
-    @routes.get(METADATA, summary="The metadata of /mcp", responses=answers(_DOCUMENT, unknown))
-    async def own(request: Request) -> Response:
+    @routes.get(METADATA, summary="The metadata of /mcp", responses=openapi_responses(_DOCUMENT, unknown))
+    async def front_end_metadata(request: Request) -> Response:
         """Return the metadata of the request's front end."""
-        return document(address.of(request.scope) + PATH)
+        return document(address.front_end(request.scope) + PATH)
 
     @routes.get(
-        METADATA + "/{path:path}", summary="The metadata of a resource", responses=answers(_DOCUMENT, unknown)
+        METADATA + "/{path:path}",
+        summary="The metadata of a resource",
+        responses=openapi_responses(_DOCUMENT, unknown),
     )
-    async def of_path(request: Request, path: str) -> Response:
+    async def resource_metadata(request: Request, path: str) -> Response:
         """Return the metadata of ``/mcp``, or of ``/{mount}/mcp``."""
         _, rest = frontends().resolve(f"/{path}")
         if rest != PATH:

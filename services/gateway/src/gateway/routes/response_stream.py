@@ -9,7 +9,7 @@ from contextlib import aclosing
 from urllib.parse import parse_qs
 
 from servicekit.deadline import Deadline
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.routes.body import wait_for_disconnect
@@ -20,7 +20,7 @@ from gateway.server.responses import NOSNIFF
 PATH = "/v1/responses/{response_id}"
 _TRUE = ("true", "1", "yes", "on", "t", "y")  # the values that FastAPI accepts
 _MAX_NUMBER_LENGTH = 10
-_LAST = b"last-event-id"
+_LAST_EVENT_ID = b"last-event-id"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -59,7 +59,7 @@ class ResponseStream:
             try:
                 await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
             finally:
-                await ended(sending, leaving)
+                await cancel_and_wait(sending, leaving)
             if not sending.cancelled():
                 sending.result()
 
@@ -80,11 +80,13 @@ def _starting_after(scope: Scope) -> int | None:
     if query.get("stream", ["no"])[-1].lower() not in _TRUE:
         return None
     if "starting_after" not in query:
-        return _number(next((value.decode("latin-1") for key, value in scope["headers"] if key == _LAST), ""), -1)
+        return _number(
+            next((value.decode("latin-1") for key, value in scope["headers"] if key == _LAST_EVENT_ID), ""), -1
+        )
     text = query["starting_after"][-1]
     return -1 if text == "-1" else _number(text, None)
 
 
-def _number(text: str, otherwise: int | None) -> int | None:
+def _number(text: str, default: int | None) -> int | None:
     is_number = text.isascii() and text.isdigit() and len(text) < _MAX_NUMBER_LENGTH
-    return int(text) if is_number else otherwise
+    return int(text) if is_number else default

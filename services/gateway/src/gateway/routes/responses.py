@@ -14,7 +14,7 @@ from gateway.dialects.responses.registration import REQUEST, TAG
 from gateway.domain.responses import Item, Stored
 from gateway.ports.answering import Generator
 from gateway.routes import schemas
-from gateway.routes.body import json_answer, json_body
+from gateway.routes.body import json_body, json_response
 from gateway.routes.response_reading import ResponseReading
 from gateway.routes.stored_responses import StoredResponses
 from gateway.server.request_state import state_of
@@ -49,14 +49,14 @@ def router(
     """
     routes = APIRouter(prefix="/v1/responses", tags=[TAG])
 
-    async def known(request: Request, name: str) -> Stored:
+    async def find(request: Request, name: str) -> Stored:
         state = state_of(request.scope)
         return await reading.find(state.principal, state.frontend, name, Deadline.after(timeout))
 
     @routes.post(
         "/input_tokens",
         summary="Count the tokens of a request",
-        openapi_extra=schemas.body(REQUEST),
+        openapi_extra=schemas.openapi_body(REQUEST),
         responses={400: {"description": "The request is malformed"}, **_NOT_FOUND},
     )
     async def input_tokens(request: Request) -> Response:
@@ -68,7 +68,9 @@ def router(
         messages = prompts.compose(turn, ())
         tools = [turn.original.tools_json.decode()] if turn.original.tools_json else []
         counts = await generator.count_tokens(turn.principal, turn.model, tools, messages, deadline)
-        return json_answer({"object": "response.input_tokens", "input_tokens": counts.messages + sum(counts.texts)})
+        return json_response(
+            {"object": "response.input_tokens", "input_tokens": counts.messages + sum(counts.texts)}
+        )
 
     @routes.get("/{response_id}", summary="Get a stored response", responses=_NOT_FOUND)
     async def retrieve(
@@ -86,15 +88,15 @@ def router(
         """
         # `response_stream` serves streams. The parameters are declared for OpenAPI and to refuse invalid values.
         del stream, starting_after
-        found = await known(request, response_id)
+        found = await find(request, response_id)
         listed = [*(include or ()), *(include_array or ())]
-        return json_answer({**found.object, "output": shown(found.object["output"], listed)})
+        return json_response({**found.object, "output": visible_items(found.object["output"], listed)})
 
     @routes.delete("/{response_id}", summary="Delete a response", responses=_NOT_FOUND)
     async def delete(request: Request, response_id: str) -> Response:
         """Delete the response. After that, the responses that continue it cannot be continued."""
         await reading.delete(state_of(request.scope).principal, response_id, Deadline.after(timeout))
-        return json_answer({"id": response_id, "object": "response", "deleted": True})
+        return json_response({"id": response_id, "object": "response", "deleted": True})
 
     @routes.post(
         "/{response_id}/cancel",
@@ -103,11 +105,11 @@ def router(
     )
     async def cancel(request: Request, response_id: str) -> Response:
         """Cancel a background response. A response that has ended does not change."""
-        found = await known(request, response_id)
+        found = await find(request, response_id)
         if not found.object.get("background"):
             raise InvalidRequest("response_id: only a background response can be cancelled.", field="response_id")
         found = await reading.cancel(state_of(request.scope).principal, found, Deadline.after(timeout))
-        return json_answer({**found.object, "output": shown(found.object["output"], ())})
+        return json_response({**found.object, "output": visible_items(found.object["output"], ())})
 
     @routes.get("/{response_id}/input_items", summary="List the input items of a response", responses=_NOT_FOUND)
     async def input_items(
@@ -120,14 +122,14 @@ def router(
         include_array: IncludeArray = None,
     ) -> Response:
         """List the input items of this response, without those of earlier responses."""
-        found = await known(request, response_id)
-        items = shown(found.items, [*(include or ()), *(include_array or ())])
-        return json_answer(page(items, after=after, limit=limit, order=order))
+        found = await find(request, response_id)
+        items = visible_items(found.items, [*(include or ()), *(include_array or ())])
+        return json_response(page(items, after=after, limit=limit, order=order))
 
     return routes
 
 
-def shown(items: Sequence[Item], include: Sequence[str]) -> list[Item]:
+def visible_items(items: Sequence[Item], include: Sequence[str]) -> list[Item]:
     """Return the items for a client. File searches contain their passages only if `include` names the results."""
     if RESULTS in include:
         return list(items)
@@ -146,7 +148,7 @@ def page(items: Sequence[Item], *, after: str, limit: int, order: str) -> dict[s
     Raises:
         InvalidRequest: No item has this id.
     """
-    ordered = [listed(item) for item in (items if order == "asc" else reversed(items))]
+    ordered = [listed_item(item) for item in (items if order == "asc" else reversed(items))]
     begin = 0
     if after:
         names = [item["id"] for item in ordered]
@@ -166,7 +168,7 @@ def page(items: Sequence[Item], *, after: str, limit: int, order: str) -> dict[s
 _WITH_STATUS = ("message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
 
 
-def listed(item: Item) -> Item:
+def listed_item(item: Item) -> Item:
     """Return an item as clients read it, with a status if its kind has one."""
     if item["type"] not in _WITH_STATUS:
         return item

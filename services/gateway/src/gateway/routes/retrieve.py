@@ -7,8 +7,8 @@ from servicekit.errors import NotFound
 from gateway.dialects.ragengine import documents as ragengine
 from gateway.domain import Retrieval
 from gateway.ports.answering import Retriever
-from gateway.routes.body import json_answer, json_body
-from gateway.routes.schemas import FOUND, SEARCH, answers, body
+from gateway.routes.body import json_body, json_response
+from gateway.routes.schemas import FOUND, SEARCH, openapi_body, openapi_responses
 from gateway.server.request_state import state_of
 
 
@@ -24,8 +24,8 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
     @routes.post(
         "/retrieve",
         summary="The best passages of an index for a query",
-        responses=answers(FOUND, {404: "No such index"}),
-        openapi_extra=body(SEARCH),
+        responses=openapi_responses(FOUND, {404: "No such index"}),
+        openapi_extra=openapi_body(SEARCH),
     )
     async def retrieve(request: Request) -> Response:
         """Search by vectors and by text. Return the passages with their scores, best first."""
@@ -47,6 +47,6 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
         except NotFound as error:
             raise NotFound(error.message, field="index_name", resource=error.resource) from error
         state_of(request.scope).sources = found.passages
-        return json_answer(ragengine.results_json(search.query, found.passages))
+        return json_response(ragengine.results_json(search.query, found.passages))
 
     return routes

@@ -196,12 +196,12 @@ CONVERSATION_CHANGE = _object(["metadata"], {"metadata": {"subject": "bearings"}
 CONVERSATION_ITEMS = _object(["items"], {"items": [_HELLO]}, items=_list(_ITEM))
 
 
-def body(schema: Schema) -> dict[str, Any]:
+def openapi_body(schema: Schema) -> dict[str, Any]:
     """Return the OpenAPI description of a request body with this schema."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def answers(schema: Schema, others: Mapping[int, str] | None = None) -> dict[int | str, dict[str, Any]]:
+def openapi_responses(schema: Schema, others: Mapping[int, str] | None = None) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI description of a route's responses.
 
     Args:

@@ -12,9 +12,9 @@ from servicekit.errors import InvalidRequest, NotFound
 from gateway.dialects.json_fields import Fields, members, value
 from gateway.domain.documents import AccessChange, StoredDocument
 from gateway.ports.documents import Catalogue, Ingest
-from gateway.routes.body import json_answer, json_body
+from gateway.routes.body import json_body, json_response
 from gateway.routes.jobs import job_json
-from gateway.routes.schemas import answers, body
+from gateway.routes.schemas import openapi_body, openapi_responses
 from gateway.routes.schemas_jobs import ACCESS, JOB, MAX_READERS, PASSAGES
 from gateway.server.request_state import state_of
 
@@ -40,7 +40,7 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
     @routes.get(
         "/indexes/{index}/documents/{document_id:path}/passages",
         summary="The passages of a document",
-        responses=answers(PASSAGES, _UNKNOWN),
+        responses=openapi_responses(PASSAGES, _UNKNOWN),
     )
     async def list_passages(
         request: Request,
@@ -58,10 +58,12 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
             limit,
             Deadline.after(timeout),
         )
-        return json_answer(
+        return json_response(
             {
                 "document": document_json(page.stored),
-                "passages": [dataclasses.asdict(each) | {"page": each.page or None} for each in page.passages],
+                "passages": [
+                    dataclasses.asdict(passage) | {"page": passage.page or None} for passage in page.passages
+                ],
                 "total": page.total,
             }
         )
@@ -71,12 +73,12 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
         status_code=202,
         summary="Change the access list of a document",
         responses={
-            202: answers(JOB, {})[200] | {"description": "The job of the change"},
+            202: openapi_responses(JOB, {})[200] | {"description": "The job of the change"},
             404: {"description": "No such index or document"},
             429: {"description": "Too many of your jobs wait already; see Retry-After"},
             503: {"description": "The queue is unavailable, or full; see Retry-After"},
         },
-        openapi_extra=body(ACCESS),
+        openapi_extra=openapi_body(ACCESS),
     )
     async def change_access(request: Request, index: _Index, document_id: _Document) -> Response:
         """Replace the access list of the document, and of the files inside the document.
@@ -91,7 +93,7 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
         if not found:
             raise NotFound(f"The index '{name}' has no document '{document_id}'.", resource=document_id)
         change = AccessChange(name, document_id, found[0].sourcefile, oids, groups)
-        return json_answer(job_json(await ingest.change_access(principal, change, deadline)), 202)
+        return json_response(job_json(await ingest.change_access(principal, change, deadline)), 202)
 
     return routes
 
@@ -105,13 +107,15 @@ def _readers(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
     changes = members(raw)
     if set(changes) != {"oids", "groups"}:
         raise InvalidRequest("The body must have exactly the members oids and groups.", field="oids")
-    fields = Fields({name: value(each, name) for name, each in changes.items()})
+    fields = Fields({name: value(raw_value, name) for name, raw_value in changes.items()})
     lists = []
     for name in ("oids", "groups"):
         if not isinstance(fields.get(name), list):
             raise InvalidRequest(f"{name} must be a list.", field=name)
         names = fields.texts(name)
-        if len(names) > MAX_READERS or not all(each.strip() and len(each) <= _MAX_READER_LENGTH for each in names):
+        if len(names) > MAX_READERS or not all(
+            reader.strip() and len(reader) <= _MAX_READER_LENGTH for reader in names
+        ):
             raise InvalidRequest(
                 f"{name} may have at most {MAX_READERS} names of 1 to {_MAX_READER_LENGTH} characters.", field=name
             )

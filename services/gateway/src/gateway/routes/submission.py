@@ -23,7 +23,7 @@ _MAX_URLS = 1000
 _MAX_JSON_BYTES = 1024 * 1024
 _FIELDS = ("index", "urls", "category", "metadata", "oids", "groups", "pictures")
 
-LINKS: dict[str, Any] = {
+JSON_BODY: dict[str, Any] = {
     "type": "object",
     "required": ["index", "urls"],
     "additionalProperties": False,
@@ -80,7 +80,9 @@ def is_json(request: Request) -> bool:
     return media_type(request) == _JSON
 
 
-def of_form(allowed: AllowedUrls, common: Upload, files: Sequence[UploadFile], urls: Sequence[str]) -> Submission:
+def parse_form(
+    allowed: AllowedUrls, common: Upload, files: Sequence[UploadFile], urls: Sequence[str]
+) -> Submission:
     """Return the documents of a form.
 
     Args:
@@ -94,7 +96,7 @@ def of_form(allowed: AllowedUrls, common: Upload, files: Sequence[UploadFile], u
         PermissionDenied: One of the URLs may not be fetched.
     """
     keys.index_name(common.index)
-    linked = _linked(allowed, common, urls, "url")
+    linked = _url_uploads(allowed, common, urls, "url")
     if not files and not linked:
         raise InvalidRequest("The form must have a file or a URL.", field="file")
     named = [replace(common, sourcefile=name) for name in file_names(files)]
@@ -105,7 +107,7 @@ def of_form(allowed: AllowedUrls, common: Upload, files: Sequence[UploadFile], u
     return Submission((*named, *linked), (*files, *(None for _ in linked)))
 
 
-async def of_json(allowed: AllowedUrls, request: Request) -> Submission:
+async def parse_json(allowed: AllowedUrls, request: Request) -> Submission:
     """Return the documents of a JSON body.
 
     Raises:
@@ -130,13 +132,13 @@ async def of_json(allowed: AllowedUrls, request: Request) -> Submission:
         groups=fields.texts("groups"),
         pictures=fields.flag("pictures"),
     )
-    linked = _linked(allowed, common, fields.texts("urls"), "urls")
+    linked = _url_uploads(allowed, common, fields.texts("urls"), "urls")
     if not linked:
         raise InvalidRequest("The list of URLs is empty.", field="urls")
     return Submission(tuple(linked), (None,) * len(linked))
 
 
-def metadata_of(text: str) -> bytes:
+def parse_metadata(text: str) -> bytes:
     """Return the metadata in the text of a form's field.
 
     Raises:
@@ -151,18 +153,18 @@ def metadata_of(text: str) -> bytes:
     return ragengine.metadata(msgspec.Raw(text.encode()), "metadata")
 
 
-def _linked(allowed: AllowedUrls, common: Upload, urls: Sequence[str], field: str) -> list[Upload]:
+def _url_uploads(allowed: AllowedUrls, common: Upload, urls: Sequence[str], field: str) -> list[Upload]:
     if not urls:
         return []
-    if not allowed.any:
+    if not allowed.has_hosts:
         raise PermissionDenied(
             "This platform fetches no documents from URLs, because its operator allows no hosts.", field=field
         )
     if len(urls) > _MAX_URLS:
         raise InvalidRequest(f"A request may have at most {_MAX_URLS} URLs.", field=field)
     linked: dict[str, Upload] = {}
-    for position, each in enumerate(urls):
-        url = allowed.checked(each, f"{field}[{position}]")
+    for position, requested in enumerate(urls):
+        url = allowed.checked(requested, f"{field}[{position}]")
         name = document_name(url)
         if linked.setdefault(name, replace(common, sourcefile=name, url=url)).url != url:
             raise InvalidRequest(f"Two URLs have the same name {name!r}. Send only one of them.", field=field)

@@ -13,10 +13,10 @@ from gateway.domain.responses import RESPONSE, Owned, is_id
 from gateway.ports.responses import ResponseStore
 from gateway.response_runs.ending import Ending
 from gateway.response_runs.partial import CANCELLED
-from gateway.routes.body import json_answer
+from gateway.routes.body import json_response
 from gateway.routes.response_reading import ResponseReading
 from gateway.routes.responses import MAX_LISTED
-from gateway.routes.schemas import answers
+from gateway.routes.schemas import openapi_responses
 from gateway.routes.schemas_responses import DELETED_RESPONSE, TENANT_RESPONSE, TENANT_RESPONSE_PAGE
 from gateway.server.request_state import state_of
 
@@ -43,7 +43,7 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
         stored = await ending.end_if_stopped(Principal(tenant, owned.owner), owned.stored, deadline)
         return response_json(Owned(owned.owner, stored, owned.size))
 
-    async def known(tenant: str, name: str, deadline: Deadline) -> Owned:
+    async def find(tenant: str, name: str, deadline: Deadline) -> Owned:
         found = await responses.find(tenant, name, deadline) if is_id(name, RESPONSE) else None
         if found is None:
             raise missing(name, "response_id")
@@ -52,7 +52,7 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
     @routes.get(
         "",
         summary="List the responses of all users, newest first",
-        responses=answers(TENANT_RESPONSE_PAGE, _UNAVAILABLE),
+        responses=openapi_responses(TENANT_RESPONSE_PAGE, _UNAVAILABLE),
     )
     async def list_responses(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
         """Return a page of responses, without the texts of questions and answers.
@@ -62,40 +62,44 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
         page = await responses.page(tenant, limit, page_token, deadline)
         listed = [await current_json(tenant, owned, deadline) for owned in page.found]
-        return json_answer({"responses": listed, "next_page_token": page.next_token or None})
+        return json_response({"responses": listed, "next_page_token": page.next_token or None})
 
-    @routes.get("/{response_id}", summary="Get a response", responses=answers(TENANT_RESPONSE, _UNKNOWN))
+    @routes.get("/{response_id}", summary="Get a response", responses=openapi_responses(TENANT_RESPONSE, _UNKNOWN))
     async def show(request: Request, response_id: str) -> Response:
         """Return a response of any user, without its texts."""
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
-        return json_answer(await current_json(tenant, await known(tenant, response_id, deadline), deadline))
+        return json_response(await current_json(tenant, await find(tenant, response_id, deadline), deadline))
 
     @routes.post(
         "/{response_id}/cancel",
         summary="Cancel a response of any user",
-        responses=answers(TENANT_RESPONSE, _UNKNOWN | {409: "The response has ended, or is not in the background"}),
+        responses=openapi_responses(
+            TENANT_RESPONSE, _UNKNOWN | {409: "The response has ended, or is not in the background"}
+        ),
     )
     async def cancel(request: Request, response_id: str) -> Response:
         """Cancel a background response. Its user can still read the partial answer."""
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
-        owned = await known(tenant, response_id, deadline)
+        owned = await find(tenant, response_id, deadline)
         stored = owned.stored
         if stored.runs and not stored.object.get("background"):
             raise Conflict("Only a background response can be cancelled.", resource=response_id)
         stored = await reading.cancel(Principal(tenant, owned.owner), stored, deadline)
         if stored.status != CANCELLED:
             raise Conflict(f"The response has ended with the status {stored.status}.", resource=response_id)
-        return json_answer(response_json(Owned(owned.owner, stored, owned.size)))
+        return json_response(response_json(Owned(owned.owner, stored, owned.size)))
 
     @routes.delete(
-        "/{response_id}", summary="Delete a response of any user", responses=answers(DELETED_RESPONSE, _UNKNOWN)
+        "/{response_id}",
+        summary="Delete a response of any user",
+        responses=openapi_responses(DELETED_RESPONSE, _UNKNOWN),
     )
     async def delete(request: Request, response_id: str) -> Response:
         """Delete a response and its events, and stop its answer."""
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
-        owned = await known(tenant, response_id, deadline)
+        owned = await find(tenant, response_id, deadline)
         await reading.delete(Principal(tenant, owned.owner), response_id, deadline)
-        return json_answer({"id": response_id, "deleted": True})
+        return json_response({"id": response_id, "deleted": True})
 
     return routes
 

@@ -18,10 +18,10 @@ from gateway.domain.documents import Job
 from gateway.domain.text_documents import TextDocument, TextOutcome
 from gateway.ports.answering import Retriever
 from gateway.ports.index_management import Texts
-from gateway.routes.body import is_large, json_answer, json_body, while_connected
+from gateway.routes.body import is_large, json_body, json_response, while_connected
 from gateway.routes.draining import unless_draining
 from gateway.routes.jobs import job_json
-from gateway.routes.schemas import DOCUMENTS, INDEXING, UPDATES, answers, body
+from gateway.routes.schemas import DOCUMENTS, INDEXING, UPDATES, openapi_body, openapi_responses
 from gateway.routes.spool import Part, Spool, json_list
 from gateway.routes.uploads import UploadSlots
 from gateway.server.request_state import state_of
@@ -50,7 +50,7 @@ def router(
     *,
     upload_timeout: float,
     index_timeout: float,
-    most_characters: int,
+    max_characters: int,
 ) -> APIRouter:
     """Return ``POST /index`` and ``POST /indexes/{index}/documents``.
 
@@ -62,7 +62,7 @@ def router(
         upload_timeout: The maximum number of seconds to accept a request.
         index_timeout: The maximum number of seconds to wait for the job of a request. After that, the response
             contains the unfinished job.
-        most_characters: The maximum number of characters of a document's text.
+        max_characters: The maximum number of characters of a document's text.
     """
     routes = APIRouter(tags=["documents"])
 
@@ -89,12 +89,12 @@ def router(
             else:
                 name, documents = index, await asyncio.to_thread(ragengine.updates, raw)
                 positions = list(range(len(documents)))
-                await retriever.require(principal, [name], deadline)
+                await retriever.check_indexes(principal, [name], deadline)
             del raw
-            _check_lengths(documents, most_characters)
-            await asyncio.to_thread(ownership.check, principal, [each.metadata_json for each in documents])
+            _check_lengths(documents, max_characters)
+            await asyncio.to_thread(ownership.check, principal, [document.metadata_json for document in documents])
             job = await texts.submit(principal, name, documents, deadline, existing_only=index is not None)
-            await asyncio.to_thread(_move_to, spool, documents)
+            await asyncio.to_thread(_write_to_spool, spool, documents)
             return principal, job, positions
 
     async def finish(request: Request, principal: Principal, job: Job) -> Job:
@@ -105,8 +105,8 @@ def router(
     @routes.post(
         "/index",
         summary="Add documents to an index, which is created if it does not exist",
-        responses=answers(DOCUMENTS, _STATUSES),
-        openapi_extra=body(INDEXING),
+        responses=openapi_responses(DOCUMENTS, _STATUSES),
+        openapi_extra=openapi_body(INDEXING),
     )
     async def index_documents(request: Request) -> Response:
         """Add documents, each under its `doc_id` or the SHA-256 of its text in hex.
@@ -124,10 +124,10 @@ def router(
     @routes.post(
         "/indexes/{index}/documents",
         summary="Update documents of an index",
-        responses=answers(
+        responses=openapi_responses(
             {"type": "object", "additionalProperties": DOCUMENTS}, _STATUSES | {404: "No such index"}
         ),
-        openapi_extra=body(UPDATES),
+        openapi_extra=openapi_body(UPDATES),
     )
     async def update_documents(request: Request, index: str) -> Response:
         """Change text or metadata of existing documents. The response lists unknown ids."""
@@ -153,7 +153,7 @@ def _check_lengths(documents: Sequence[TextDocument], max_length: int) -> None:
             raise PayloadTooLarge(message, field="documents", resource=document.document_id)
 
 
-def _move_to(spool: Spool, documents: list[TextDocument]) -> None:
+def _write_to_spool(spool: Spool, documents: list[TextDocument]) -> None:
     # In reverse order, because `pop` frees the memory of each document after it is written.
     documents.reverse()
     while documents:
@@ -175,4 +175,4 @@ def _spooled_response(spool: Spool, parts: list[Part]) -> Response:
 
 def _job_response(spool: Spool, job: Job) -> Response:
     spool.close()
-    return json_answer({"job": job_json(job)}, 202, {"location": f"/jobs/{job.id}"})
+    return json_response({"job": job_json(job)}, 202, {"location": f"/jobs/{job.id}"})

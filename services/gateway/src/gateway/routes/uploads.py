@@ -14,13 +14,13 @@ from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited, Unsu
 from gateway.routes.body import media_type_of
 
 _MAX_NAME_LENGTH = 512
-_PLAIN = (".txt", ".md", ".markdown")
+_PLAIN_TEXT_SUFFIXES = (".txt", ".md", ".markdown")
 _MAX_CHARACTER_BYTES = 4  # in UTF-8, UTF-16 and UTF-32
-_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTINUATIONS = bytes(range(0x80, 0xC0))  # the bytes after the first one of a UTF-8 character
 
 
-def multipart(request: Request) -> None:
+def require_form(request: Request) -> None:
     """Check that the body of a request is a multipart form. FastAPI calls this as a dependency of routes.
 
     Raises:
@@ -51,26 +51,28 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
     return names
 
 
-async def check_lengths(files: Sequence[UploadFile | None], most: int) -> None:
+async def check_lengths(files: Sequence[UploadFile | None], max_characters: int) -> None:
     """Check the lengths of plain text files, which a worker would check later.
 
     The function does not check other formats, because the size of such a file does not show the length of its text.
 
     Raises:
-        PayloadTooLarge: A file has more than ``most`` characters.
+        PayloadTooLarge: A file has more than ``max_characters`` characters.
     """
     for file in files:
         name = (file.filename or "").lower() if file else ""
-        if file is None or not name.endswith(_PLAIN) or (file.size or 0) <= most:
+        if file is None or not name.endswith(_PLAIN_TEXT_SUFFIXES) or (file.size or 0) <= max_characters:
             continue
-        if await asyncio.to_thread(_characters, await file.read()) > most:
-            raise PayloadTooLarge(f"The file {file.filename!r} has more than {most} characters.", field="file")
+        if await asyncio.to_thread(_characters, await file.read()) > max_characters:
+            raise PayloadTooLarge(
+                f"The file {file.filename!r} has more than {max_characters} characters.", field="file"
+            )
         await file.seek(0)
 
 
 def _characters(data: bytes) -> int:
     """Return the number of characters of a text file: exact for UTF-8, a lower bound for other encodings."""
-    if data.startswith(_WIDE) or b"\0" in data:
+    if data.startswith(_UTF16_MARKS) or b"\0" in data:
         return len(data) // _MAX_CHARACTER_BYTES
     return len(data.translate(None, delete=_CONTINUATIONS))
 

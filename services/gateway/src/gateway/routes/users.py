@@ -10,7 +10,7 @@ from gateway.ports.chat_history import History
 from gateway.ports.memory import Memory
 from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
-from gateway.routes.body import json_answer
+from gateway.routes.body import json_response
 from gateway.server.request_state import state_of
 
 
@@ -49,6 +49,6 @@ def router(
         }
         # Without a log, the running responses of the user end.
         await log.forget(tenant, owner, deadline)
-        return json_answer({"user": user, "issuer": issuer or None, "deleted": deleted})
+        return json_response({"user": user, "issuer": issuer or None, "deleted": deleted})
 
     return routes

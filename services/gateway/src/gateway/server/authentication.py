@@ -16,7 +16,7 @@ from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import state_of
 
 
-class Identity:
+class FixedCaller:
     """Gives every request the same caller, for a gateway without authentication.
 
     Args:
@@ -99,7 +99,7 @@ class Authentication:
         if state.route is not None and state.route.role is Role.OPEN:
             state.identify(ANONYMOUS)
             return
-        resource = self._address.of(scope) + scope["path"] if state.route and state.route.is_resource else ""
+        resource = self._address.front_end(scope) + scope["path"] if state.route and state.route.is_resource else ""
         try:
             caller = await self._caller(credential_of(scope["headers"]))
             if caller.resources and resource not in caller.resources:
@@ -119,15 +119,15 @@ class Authentication:
         if not caller.principal.has_role(role := state.route.role):
             raise PermissionDenied(f"The caller needs the role '{role}' for this request.")
 
-    async def _caller(self, text: str) -> Caller:
-        if self._keys is not None and (self._tokens is None or text.startswith(api_keys.PREFIX)):
-            return self._keys.caller(text)
-        if self._tokens is None or text.startswith(api_keys.PREFIX):
+    async def _caller(self, credential: str) -> Caller:
+        if self._keys is not None and (self._tokens is None or credential.startswith(api_keys.PREFIX)):
+            return self._keys.caller(credential)
+        if self._tokens is None or credential.startswith(api_keys.PREFIX):
             raise Unauthenticated("This gateway does not accept API keys.", field="authorization", details=INVALID)
         # Most tokens are cached, which saves an await.
-        return self._tokens.cached(text) or await self._tokens.caller(text)
+        return self._tokens.cached(credential) or await self._tokens.caller(credential)
 
     def _check_profile(self, scope: Scope, caller: Caller) -> None:
-        bound = caller.profiles | self._frontends().profiles_of_key(caller.key_name)
-        if bound and (name := state_of(scope).frontend.name) not in bound:
+        allowed_profiles = caller.profiles | self._frontends().profiles_of_key(caller.key_name)
+        if allowed_profiles and (name := state_of(scope).frontend.name) not in allowed_profiles:
             raise PermissionDenied(f"The credential is not valid for the front end '{name}'.")

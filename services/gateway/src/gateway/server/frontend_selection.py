@@ -51,7 +51,7 @@ class ProfileLayer:
         await self._app(scope, receive, send)
 
 
-class Reach:
+class ReachLimit:
     """Refuses routes with access to all indexes of the tenant, if the front end limits its indexes.
 
     Args:

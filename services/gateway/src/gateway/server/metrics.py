@@ -85,7 +85,7 @@ class Metrics:
             "rag_avg_source_score", "Mean score of an answer's passages", registry=registry, buckets=_SCORES
         )
 
-    def watch(self, connections: Connections) -> None:
+    def register_connections(self, connections: Connections) -> None:
         """Register the metrics of the open connections, and of the connections that were closed at the limit."""
         self.registry.register(_ConnectionMetrics(connections))
 
@@ -146,7 +146,7 @@ class _WithoutTenants(Collector):
                 yield family
 
 
-class Measured:
+class MetricsLayer:
     """Counts each request once, when it ends, so that no work is necessary for each token of a stream.
 
     The request's state has the data: ``frontend`` (set by `ProfileLayer`), ``status`` (set by `Tracing`), and the

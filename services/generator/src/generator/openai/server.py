@@ -13,7 +13,7 @@ import msgspec
 from pydantic import SecretStr
 from servicekit import telemetry
 from servicekit.errors import CausewayError, Unavailable, UpstreamRejected
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 from yarl import URL
 
 from generator.gathering import Gathering
@@ -35,12 +35,12 @@ _CHECK_INTERVAL_SECONDS = 5.0
 _MAX_NUMBER = 2**32 - 1
 
 
-class _Listed(NamedTuple):
+class _ListedModel(NamedTuple):
     window: int
     created: int
 
 
-_UNKNOWN = _Listed(0, 0)
+_UNKNOWN = _ListedModel(0, 0)
 
 
 class _List(msgspec.Struct):
@@ -65,7 +65,7 @@ class ModelServer:
         self._limits = limits or Limits()
         self._gathering = gathering
         self._endpoint = endpoint
-        self._query = _plain(endpoint.query)
+        self._query = _revealed(endpoint.query)
         self._base_url = URL(endpoint.base_url).update_query(self._query)
         self._session: aiohttp.ClientSession | None = None
         self._urls: dict[tuple[str, bool], URL] = {}
@@ -78,7 +78,7 @@ class ModelServer:
         self._check_lock = asyncio.Lock()
         self._checked_at = -math.inf
         self._reachable = False
-        self._models: Mapping[str, _Listed] = {}
+        self._models: Mapping[str, _ListedModel] = {}
         self._background: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
@@ -103,7 +103,7 @@ class ModelServer:
         self._renew_query()
         url = self._urls.get((model, plain))
         if url is None:
-            url = self._urls[model, plain] = _below(
+            url = self._urls[model, plain] = _append_path(
                 self._base_url, self._endpoint.completions_path(model, plain=plain)
             )
         async with self._reply("POST", url, self._limits.first_byte, body, headers) as reply:
@@ -137,7 +137,7 @@ class ModelServer:
     async def aclose(self) -> None:
         """Close all connections; repeated calls do nothing."""
         if self._background is not None:
-            await ended(self._background)
+            await cancel_and_wait(self._background)
         if self._session is not None:
             await self._session.close()
 
@@ -161,15 +161,15 @@ class ModelServer:
         url: URL,
         seconds: float,
         body: bytes | None = None,
-        extra: Mapping[str, SecretStr] | None = None,
+        extra_headers: Mapping[str, SecretStr] | None = None,
     ) -> AsyncIterator[Reply]:
         # Read the secrets for each request, because the files of keys may change.
         headers = dict(self._headers)
         if self._endpoint.bearer is not None:
             headers["authorization"] = f"Bearer {self._endpoint.bearer.get_secret_value()}"
-        headers.update(_plain(self._endpoint.headers))
-        if extra:
-            headers.update(_plain(extra))
+        headers.update(_revealed(self._endpoint.headers))
+        if extra_headers:
+            headers.update(_revealed(extra_headers))
         telemetry.inject(headers)
         began_at = time.monotonic()
         try:
@@ -196,7 +196,7 @@ class ModelServer:
             await reply.aclose()
 
     def _renew_query(self) -> None:
-        if self._endpoint.query and (query := _plain(self._endpoint.query)) != self._query:
+        if self._endpoint.query and (query := _revealed(self._endpoint.query)) != self._query:
             self._query = query
             self._base_url = URL(self._endpoint.base_url).update_query(query)
             self._urls.clear()
@@ -207,9 +207,9 @@ class ModelServer:
                 return
             try:
                 self._renew_query()
-                url = _below(self._base_url, self._endpoint.models_path)
+                url = _append_path(self._base_url, self._endpoint.models_path)
                 async with self._reply("GET", url, _CHECK_SECONDS) as reply, asyncio.timeout(_CHECK_SECONDS):
-                    self._models = _parse_models(await reply.whole()) or self._models
+                    self._models = _parse_models(await reply.read_all()) or self._models
                 self._reachable = True
             except UpstreamRejected as error:
                 # Some servers have no list of models.
@@ -219,7 +219,7 @@ class ModelServer:
             self._checked_at = time.monotonic()
 
 
-def _below(base: URL, path: str) -> URL:
+def _append_path(base: URL, path: str) -> URL:
     # Keep the query of the base URL (Azure's api-version).
     return base.with_path(base.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
 
@@ -231,7 +231,7 @@ def _proxy(url: URL) -> str | None:
     return urllib.request.getproxies().get(url.scheme)
 
 
-def _plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
+def _revealed(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in secrets.items()}
 
 
@@ -248,18 +248,18 @@ async def _refuse(response: aiohttp.ClientResponse, reply: Reply) -> None:
     raise refused(response.status, response.headers, bytes(body[:MAX_ERROR_BYTES]))
 
 
-def _parse_models(document: bytes) -> dict[str, _Listed]:
+def _parse_models(document: bytes) -> dict[str, _ListedModel]:
     try:
         entries = msgspec.json.decode(document, type=_List).data
     except (ValueError, RecursionError):
         return {}
     return {
-        entry["id"]: _Listed(_number(entry, *_WINDOW_MEMBERS), _number(entry, "created"))
+        entry["id"]: _ListedModel(_first_number(entry, *_WINDOW_MEMBERS), _first_number(entry, "created"))
         for entry in entries
         if isinstance(entry.get("id"), str)
     }
 
 
-def _number(entry: Mapping[str, Any], *members: str) -> int:
+def _first_number(entry: Mapping[str, Any], *members: str) -> int:
     found = (entry[name] for name in members if type(entry.get(name)) is int)
     return next((number for number in found if 0 < number <= _MAX_NUMBER), 0)

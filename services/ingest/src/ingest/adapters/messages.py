@@ -129,7 +129,7 @@ class _Common(TypedDict):
     trace_id: str
 
 
-class BatchReader:
+class ProtoTextReader:
     """An `ingest.ports.TextReader` of length-prefixed ``TextDocument`` messages."""
 
     def read(self, path: Path) -> Iterator[Text]:
@@ -225,7 +225,7 @@ def status_from_message(data: bytes) -> Status:
         trace_id=message.trace_id,
         outcomes=tuple(_FROM_OUTCOMES[number] for number in message.outcomes if number in _FROM_OUTCOMES),
         committing=message.committing,
-        counted=message.counted_attempts,
+        counted_attempts=message.counted_attempts,
         waiting_since=message.waiting_since.ToDatetime(UTC) if message.HasField("waiting_since") else None,
         warnings=tuple(JobWarning(item.reason, item.message, item.page, item.part) for item in message.warnings),
         warning_count=message.warning_count,
@@ -260,7 +260,7 @@ def status_to_message(job: Job, status: Status, now: datetime) -> bytes:
         trace_id=status.trace_id or job.trace_id,
         outcomes=[_OUTCOMES[outcome] for outcome in status.outcomes],
         committing=status.committing,
-        counted_attempts=status.counted,
+        counted_attempts=status.counted_attempts,
         waiting_since=_timestamp(status.waiting_since) if status.waiting_since else None,
         warnings=[
             ingest_pb2.JobWarning(reason=item.reason, message=item.message, page=item.page, part=item.part)

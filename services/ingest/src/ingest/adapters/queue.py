@@ -20,14 +20,14 @@ from servicekit.errors import CausewayError, InvalidRequest, Unavailable
 from servicekit.nats import GENERATION, IngestTransport
 
 from ingest.adapters.messages import job_from_message, without_content
-from ingest.adapters.stores import unavailable
+from ingest.adapters.stores import unavailable_errors
 from ingest.domain import Failure, Job
 
 _log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 1.0
 _REPLY_SECONDS = 5.0
-_LAST_GENERATION = (1 << 63) - 1
+_MAX_GENERATION = (1 << 63) - 1
 _FIRST_LANES = (0, 1, 0, 2, 0, 1, 0, 3)
 """The lane that each successive poll tries first. Every second poll begins with the first lane. No lane starves."""
 _EMPTY_SECONDS = 0.1
@@ -60,17 +60,17 @@ class NatsDelivery:
 
     async def extend(self) -> None:
         """See `ingest.ports.Delivery.extend`."""
-        with unavailable():
+        with unavailable_errors():
             await self._message.in_progress()
 
     async def acknowledge(self) -> None:
         """Remove the job from the queue, and wait for the server's confirmation."""
-        with unavailable():
+        with unavailable_errors():
             await self._message.ack_sync(timeout=_REPLY_SECONDS)
 
     async def redeliver(self, delay: float) -> None:
         """See `ingest.ports.Delivery.redeliver`."""
-        with unavailable():
+        with unavailable_errors():
             await self._message.nak(delay)
 
     async def copy_to_dead_letters(self, failure: Failure) -> None:
@@ -175,9 +175,9 @@ def _generation(headers: Mapping[str, str]) -> int:
         generation = int(headers.get(GENERATION, 0))
     except ValueError:
         generation = -1
-    if not 0 <= generation <= _LAST_GENERATION:
+    if not 0 <= generation <= _MAX_GENERATION:
         raise InvalidRequest(
-            f"The header {GENERATION} must be an integer from 0 to {_LAST_GENERATION}.", field=GENERATION
+            f"The header {GENERATION} must be an integer from 0 to {_MAX_GENERATION}.", field=GENERATION
         )
     return generation
 

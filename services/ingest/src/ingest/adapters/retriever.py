@@ -12,7 +12,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, NotFound, NotSupported, Unavailable
 
 from ingest.adapters.messages import chunks_to_messages, document_from_message, document_to_message
-from ingest.domain import Document, Job, Traits, VectorSpace
+from ingest.domain import Document, IndexProperties, Job, VectorSpace
 from ingest.ports import Batch
 
 _UPSERT = f"{retriever_pb2.DESCRIPTOR.services_by_name['RetrieverService'].full_name}/Upsert"
@@ -20,12 +20,12 @@ _NOT_FOUND = (grpc.StatusCode.NOT_FOUND,)
 """The gRPC status for a missing index or document, which callers expect."""
 _UNIMPLEMENTED = (grpc.StatusCode.UNIMPLEMENTED,)
 """The gRPC status for a method that an older retriever does not have."""
-_UNARY_CHUNKS = 16
+_MAX_UNARY_CHUNKS = 16
 """Maximum chunks of a document that one unary call stores. The retriever commits such documents in groups."""
 _FIND_SECONDS = 10.0
 _PROBE_SECONDS = 2.0
 _WRITE_SECONDS = 60.0
-_PAGE = 1000
+_PAGE_SIZE = 1000
 _SPACE_FIELDS = ("embedding_model", "dimension")
 
 
@@ -40,22 +40,23 @@ class RetrieverIndex:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
         self._check: Any = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]  # set at run time
 
-    async def traits(self, job: Job) -> Traits | None:
-        """See `ingest.ports.Index.traits`."""
-        response = await self._properties(job)
-        return None if response is None else _traits(response)
+    async def properties(self, job: Job) -> IndexProperties | None:
+        """See `ingest.ports.Index.properties`."""
+        response = await self._get_index(job)
+        return None if response is None else _index_properties(response)
 
-    async def look_up(self, job: Job, document_id: str) -> tuple[Traits | None, Document | None]:
+    async def look_up(self, job: Job, document_id: str) -> tuple[IndexProperties | None, Document | None]:
         """See `ingest.ports.Index.look_up`."""
-        response = await self._properties(job, document_id)
+        response = await self._get_index(job, document_id)
         if response is None:
             return None, None
         if not response.HasField("lookup"):  # a retriever of an older version
-            return _traits(response), await self.find(job, document_id)
-        found = response.lookup
-        return _traits(response), document_from_message(found.document) if found.HasField("document") else None
+            return _index_properties(response), await self.find(job, document_id)
+        lookup = response.lookup
+        document = document_from_message(lookup.document) if lookup.HasField("document") else None
+        return _index_properties(response), document
 
-    async def _properties(self, job: Job, document_id: str = "") -> retriever_pb2.GetIndexResponse | None:
+    async def _get_index(self, job: Job, document_id: str = "") -> retriever_pb2.GetIndexResponse | None:
         request = retriever_pb2.GetIndexRequest(
             principal=job.principal.to_proto(), index=job.index, document_id=document_id
         )
@@ -100,9 +101,9 @@ class RetrieverIndex:
             embedding_model=space.model,
             dimension=space.dimension,
         )
-        first, are_all = await _first(batches)
+        first, is_complete = await _read_first(batches)
         try:
-            if not are_all or not await self._store_unary(begin, first, deadline):
+            if not is_complete or not await self._store_unary(begin, first, deadline):
                 requests = _requests(begin, first, batches)
                 await rpc.client_stream(self._stub.Upsert, requests, _UPSERT, deadline)
         except InvalidRequest as error:
@@ -118,7 +119,7 @@ class RetrieverIndex:
             principal=job.principal.to_proto(),
             index=job.index,
             filter=filter_pb2.Filter(must=[filter_pb2.Condition(match_any=is_member)]),
-            page_size=_PAGE,
+            page_size=_PAGE_SIZE,
         )
         found: list[Document] = []
         while True:
@@ -143,7 +144,7 @@ class RetrieverIndex:
         response = await rpc.unary(self._stub.DeleteDocuments, request, Deadline.after(_WRITE_SECONDS))
         return [document_from_message(document) for document in response.deleted]
 
-    async def answers(self) -> bool:
+    async def is_ready(self) -> bool:
         """Return whether the retriever's health check reports SERVING."""
         try:
             response = await self._check(health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS)
@@ -165,12 +166,12 @@ class RetrieverIndex:
         return True
 
 
-async def _first(batches: AsyncIterator[Batch]) -> tuple[list[Batch], bool]:
+async def _read_first(batches: AsyncIterator[Batch]) -> tuple[list[Batch], bool]:
     """Read the first batches. Return them, and whether they are all batches of the document."""
     first: list[Batch] = []
     async for batch in batches:
         first.append(batch)
-        if sum(len(received.chunks) for received in first) > _UNARY_CHUNKS:
+        if sum(len(received.chunks) for received in first) > _MAX_UNARY_CHUNKS:
             return first, False
     return first, True
 
@@ -194,9 +195,9 @@ def _chunks(batch: Batch) -> retriever_pb2.UpsertRequest:
     return retriever_pb2.UpsertRequest(chunks=chunks)
 
 
-def _traits(response: retriever_pb2.GetIndexResponse) -> Traits:
+def _index_properties(response: retriever_pb2.GetIndexResponse) -> IndexProperties:
     settings = response.settings
-    return Traits(
+    return IndexProperties(
         VectorSpace(response.embedding_model, response.dimension),
         settings.chunk_tokens if settings.HasField("chunk_tokens") else None,
         settings.chunk_overlap if settings.HasField("chunk_overlap") else None,

@@ -17,14 +17,14 @@ from servicekit.nats import IngestTransport
 from servicekit.original_store import OriginalStore
 
 from ingest.adapters.messages import status_from_message, status_to_message
-from ingest.domain import Document, Fetched, Job, Status, Validators
+from ingest.domain import Document, DownloadInfo, Job, Status, Validators
 
-_FETCH_BYTES_A_SECOND = 2_000_000
+_MIN_BYTES_PER_SECOND = 2_000_000
 _PICTURE_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def unavailable() -> Iterator[None]:
+def unavailable_errors() -> Iterator[None]:
     """Convert the errors of an unavailable NATS server to `Unavailable`."""
     try:
         yield
@@ -46,41 +46,43 @@ class StoredOriginals:
 
     async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
         """See `ingest.ports.Originals.fetch`."""
-        with target.open("wb") as file, self._in_time("fetched"):
+        with target.open("wb") as file, self._timeouts_as_unavailable("fetched"):
             # Without the time-out, reading an object with missing pieces would never end.
-            async with asyncio.timeout(self._seconds + size_bytes / _FETCH_BYTES_A_SECOND):
+            async with asyncio.timeout(self._seconds + size_bytes / _MIN_BYTES_PER_SECOND):
                 await self._store.read(object_name, file)
 
-    async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
+    async def put(self, object_name: str, source: Path, info: DownloadInfo) -> None:
         """See `ingest.ports.Originals.put`."""
-        validators = fetched.validators
-        facts = {"suffix": fetched.suffix, "etag": validators.etag, "last-modified": validators.last_modified}
-        with source.open("rb") as file, self._in_time("stored"):
+        validators = info.validators
+        facts = {"suffix": info.suffix, "etag": validators.etag, "last-modified": validators.last_modified}
+        with source.open("rb") as file, self._timeouts_as_unavailable("stored"):
             size = os.fstat(file.fileno()).st_size
-            async with asyncio.timeout(self._seconds + size / _FETCH_BYTES_A_SECOND):
+            async with asyncio.timeout(self._seconds + size / _MIN_BYTES_PER_SECOND):
                 await self._store.put(object_name, file, facts)
 
-    async def fetched(self, object_name: str) -> Fetched | None:
-        """See `ingest.ports.Originals.fetched`."""
-        with self._in_time("looked up"):
+    async def download_info(self, object_name: str) -> DownloadInfo | None:
+        """See `ingest.ports.Originals.download_info`."""
+        with self._timeouts_as_unavailable("looked up"):
             async with asyncio.timeout(self._seconds):
                 facts = await self._store.facts(object_name)
         if facts is None:
             return None
-        return Fetched(facts.get("suffix", ""), Validators(facts.get("etag", ""), facts.get("last-modified", "")))
+        return DownloadInfo(
+            facts.get("suffix", ""), Validators(facts.get("etag", ""), facts.get("last-modified", ""))
+        )
 
     async def remove(self, object_name: str) -> None:
         """See `ingest.ports.Originals.remove`."""
-        with self._in_time("removed"):
+        with self._timeouts_as_unavailable("removed"):
             async with asyncio.timeout(self._seconds):
                 await self._store.remove(object_name)
 
     @contextlib.contextmanager
-    def _in_time(self, done: str) -> Iterator[None]:
+    def _timeouts_as_unavailable(self, action: str) -> Iterator[None]:
         try:
             yield
         except TimeoutError as error:
-            raise Unavailable(f"The original of the document cannot be {done}: its store is too slow.") from error
+            raise Unavailable(f"The original of the document cannot be {action}: its store is too slow.") from error
 
 
 class NatsJobs:
@@ -93,7 +95,7 @@ class NatsJobs:
     async def read(self, job: Job) -> tuple[Status, int] | None:
         """See `ingest.ports.Jobs.read`."""
         try:
-            with unavailable():
+            with unavailable_errors():
                 entry = await self._bucket.get(_key(job))
         except Unavailable as error:
             if isinstance(error.__cause__, nats.js.errors.KeyNotFoundError):
@@ -109,7 +111,7 @@ class NatsJobs:
             raise Unavailable("The message broker does not answer.")  # do not wait for a time-out
         value = status_to_message(job, status, datetime.now(UTC))
         try:
-            with unavailable():
+            with unavailable_errors():
                 if revision:
                     return await self._bucket.update(_key(job), value, last=revision)
                 return await self._bucket.create(_key(job), value)

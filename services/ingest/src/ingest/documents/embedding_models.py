@@ -7,7 +7,7 @@ from embedding.port import Embedder
 from servicekit.errors import Conflict
 
 from ingest.documents.chunking import Chunker, ChunkLimits
-from ingest.domain import Job, Traits, VectorSpace
+from ingest.domain import IndexProperties, Job, VectorSpace
 from ingest.ports import Index
 
 
@@ -46,46 +46,46 @@ class IndexingModels:
     def __init__(self, models: EmbeddingModels, index: Index, *, tokens: int, overlap: int) -> None:
         self._index = index
         self._models = {model.name: model.passages for model in models}
-        self._hint = models.hint
+        self._install_hint = models.install_hint
         self._default = models.default.passages
         self._tokens = tokens
         self._overlap = overlap
 
-    async def of(self, job: Job) -> IndexingModel:
+    async def for_job(self, job: Job) -> IndexingModel:
         """Return the model and the chunker for the job's index, or the defaults for a new index.
 
         Raises:
             Conflict: The model is not configured, or is configured with another dimension.
             Unavailable, DeadlineExceeded: The index cannot be reached.
         """
-        return self.fitting(job, await self._index.traits(job))
+        return self.select(job, await self._index.properties(job))
 
-    def fitting(self, job: Job, traits: Traits | None) -> IndexingModel:
-        """Return the model and the chunker for an index with these traits, which are None for a new index.
+    def select(self, job: Job, properties: IndexProperties | None) -> IndexingModel:
+        """Return the model and the chunker for an index with these properties, which are None for a new index.
 
         Raises:
-            Conflict: See `of`.
+            Conflict: See `for_job`.
         """
-        if traits is None:
+        if properties is None:
             return self._indexing(self._default, None, None, ocr=True)
-        space = traits.space
-        made = f"Index '{job.index}' has vectors of the embedding model '{space.model}'"
+        space = properties.space
+        subject = f"Index '{job.index}' has vectors of the embedding model '{space.model}'"
         embedder = self._models.get(space.model)
         if embedder is None:
             raise Conflict(
-                f"{made}, which is not configured. Nothing can be added to it.{self._hint(space.model)}",
+                f"{subject}, which is not configured. Nothing can be added to it.{self._install_hint(space.model)}",
                 resource=job.index,
             )
         if embedder.dimension != space.dimension:
             raise Conflict(
-                f"{made} with {space.dimension} dimensions, but the model is configured with {embedder.dimension}. "
-                "Nothing can be added to it.",
+                f"{subject} with {space.dimension} dimensions, but the model is configured with "
+                f"{embedder.dimension}. Nothing can be added to it.",
                 resource=job.index,
             )
-        return self._indexing(embedder, traits.chunk_tokens, traits.chunk_overlap, ocr=traits.ocr)
+        return self._indexing(embedder, properties.chunk_tokens, properties.chunk_overlap, ocr=properties.ocr)
 
     def _indexing(self, embedder: Embedder, tokens: int | None, overlap: int | None, *, ocr: bool) -> IndexingModel:
-        limits = ChunkLimits.fitting(
+        limits = ChunkLimits.for_model(
             embedder.max_tokens,
             tokens=self._tokens if tokens is None else tokens,
             overlap=self._overlap if overlap is None else overlap,

@@ -25,9 +25,19 @@ from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_reading import FileReader, MemberFile, Scratch
 from ingest.documents.file_report import FileReport
 from ingest.documents.index_writer import EarlierJobsEnded, IndexWriter
-from ingest.documents.originals import fetched
-from ingest.documents.report import Report, Settled
-from ingest.domain import MAIL, OCR, Document, Fetched, FileJob, JobWarning, State, Traits, with_facts
+from ingest.documents.originals import temporary_copy
+from ingest.documents.report import OwnershipLost, Report
+from ingest.domain import (
+    MAIL_ENTRY,
+    OCR_ENTRY,
+    Document,
+    DownloadInfo,
+    FileJob,
+    IndexProperties,
+    JobWarning,
+    State,
+    with_facts,
+)
 from ingest.parsing.content import MemberLimits
 from ingest.parsing.process import ParserDefect
 from ingest.parsing.registry import READABLE
@@ -88,9 +98,9 @@ class FileIngestion:
             PermissionDenied, UpstreamRejected: The document cannot be fetched from its URL.
             Conflict: The index has vectors of an embedding model that is not configured.
             Unavailable, DeadlineExceeded: A dependency does not answer.
-            Settled: Another worker runs the job, or the job has ended.
+            OwnershipLost: Another worker runs the job, or the job has ended.
         """
-        traits, existing = await self._index.look_up(job, job.document.document_id)
+        properties, existing = await self._index.look_up(job, job.document.document_id)
         if existing is not None:
             if existing.generation == job.document.generation:
                 # A previous attempt has stored the document.
@@ -111,10 +121,10 @@ class FileIngestion:
                     return State.SUCCEEDED if updated else State.UNCHANGED
                 if job.url:  # the job may refer to the original of the removed document
                     job = await self._downloads.fetch(job, None, report)
-        source = fetched(
+        source = temporary_copy(
             self._originals, job.object_name, job.document.size_bytes, job.document.sha256, content=job.content
         )
-        await self._replace(job, FileReport(report, self._member_limits), traits, existing, source, ())
+        await self._replace(job, FileReport(report, self._member_limits), properties, existing, source, ())
         return State.SUCCEEDED
 
     async def has_stored(self, job: FileJob) -> bool:
@@ -130,17 +140,17 @@ class FileIngestion:
         self,
         job: FileJob,
         report: FileReport,
-        traits: Traits | None,
+        properties: IndexProperties | None,
         existing: Document | None,
         source: AbstractAsyncContextManager[Path],
         outer: Sequence[str],
     ) -> None:
         """Store the document in place of the existing version; see `_read_and_store`."""
         try:
-            await self._read_and_store(job, report, traits, existing, source, outer)
-        except (InvalidRequest, Settled) as error:
+            await self._read_and_store(job, report, properties, existing, source, outer)
+        except (InvalidRequest, OwnershipLost) as error:
             # The document cannot be read, or the job was cancelled, so its pictures are not needed.
-            ended = error.state is not None if isinstance(error, Settled) else True
+            ended = error.state is not None if isinstance(error, OwnershipLost) else True
             shown = existing is not None and existing.has_pictures and existing.sha256 == job.document.sha256
             if ended and job.document.has_pictures and not shown:
                 await self._pictures.remove(job, job.document)
@@ -152,7 +162,7 @@ class FileIngestion:
         self,
         job: FileJob,
         report: FileReport,
-        traits: Traits | None,
+        properties: IndexProperties | None,
         existing: Document | None,
         source: AbstractAsyncContextManager[Path],
         outer: Sequence[str],
@@ -165,12 +175,12 @@ class FileIngestion:
         Args:
             job: The job with the document.
             report: The report of the job.
-            traits: The properties of the index; None for a new index.
+            properties: The properties of the index; None for a new index.
             existing: The existing version.
             source: Opens the file.
             outer: The path of the file within the outermost file, as names; empty for the outermost file itself.
         """
-        model = self._models.fitting(job, traits)
+        model = self._models.select(job, properties)
         with Scratch() as scratch:
             read = await self._reader.read(job, report, source, scratch, outer=outer, ocr=model.ocr)
             document = read.document
@@ -201,7 +211,7 @@ class FileIngestion:
         self, job: FileJob, report: FileReport, member: MemberFile, outer: Sequence[str]
     ) -> bool:
         """Ingest a file within a file. Return whether it is in the index; if it is unreadable, add a warning."""
-        traits, existing = await self._index.look_up(job, job.document.document_id)
+        properties, existing = await self._index.look_up(job, job.document.document_id)
         if existing is not None and existing.generation >= job.document.generation:
             return True  # a previous attempt, or a newer version of the outer file, stored the file
         if existing is not None and existing.has_same_content_as(job.document) and not existing.may_have_members:
@@ -209,9 +219,9 @@ class FileIngestion:
             with contextlib.suppress(NotFound):  # the document was just removed
                 await self._index.update(job, replace(job.document, language=existing.language))
                 return True
-        await self._originals.put(job.object_name, member.path, Fetched())
+        await self._originals.put(job.object_name, member.path, DownloadInfo())
         try:
-            await self._replace(job, report, traits, existing, contextlib.nullcontext(member.path), outer)
+            await self._replace(job, report, properties, existing, contextlib.nullcontext(member.path), outer)
         except (UnreadableDocument, UnsupportedMedia, PayloadTooLarge) as error:
             # Drop the list of readable formats, which would be repeated for each file.
             message = error.message.removesuffix(READABLE).rstrip()
@@ -268,7 +278,7 @@ def _member_job(job: FileJob, member: MemberFile, number: int) -> FileJob:
         metadata_json=with_facts(
             outer.metadata_json,
             {keys.PART_OF: outer.sourcefile, keys.PART_OF_ID: outer.document_id},
-            without=(MAIL, OCR),
+            without=(MAIL_ENTRY, OCR_ENTRY),
         ),
         original=object_name,
     )

@@ -15,7 +15,7 @@ from servicekit.errors import PayloadTooLarge
 
 from ingest.documents.file_report import FileReport
 from ingest.documents.originals import full_disk_is_unavailable, verified
-from ingest.domain import MAIL, OCR, Document, FileJob, JobWarning, with_facts
+from ingest.domain import MAIL_ENTRY, OCR_ENTRY, Document, FileJob, JobWarning, with_facts
 from ingest.parsing.content import NO_MEMBERS, Head, Member, MemberLimits, Omission, Page, Part
 from ingest.parsing.process import refusal
 from ingest.ports import Parser, Pictures
@@ -44,7 +44,7 @@ class MemberFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileContent:
     """The content of a file: the document with the properties of the file, the pages, and the files within it."""
 
     document: Document
@@ -56,20 +56,20 @@ class Scratch:
     """A temporary directory for the files within a file, created on first use: most files have none."""
 
     def __init__(self) -> None:
-        self._made: tempfile.TemporaryDirectory[str] | None = None
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._made is not None:
-            self._made.cleanup()
+        if self._directory is not None:
+            self._directory.cleanup()
 
     def path(self, name: str) -> Path:
         """Return the path of a file in the directory."""
-        if self._made is None:
-            self._made = tempfile.TemporaryDirectory(prefix="causeway-ingest-", ignore_cleanup_errors=True)
-        return Path(self._made.name) / name
+        if self._directory is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="causeway-ingest-", ignore_cleanup_errors=True)
+        return Path(self._directory.name) / name
 
 
 class FileReader:
@@ -95,7 +95,7 @@ class FileReader:
         *,
         outer: Sequence[str],
         ocr: bool = True,
-    ) -> Reading:
+    ) -> FileContent:
         """Read the job's document.
 
         Args:
@@ -110,7 +110,7 @@ class FileReader:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
             Unavailable: A store or a child process does not answer, or the disk is full.
             ParserDefect: The parser has a defect.
-            Settled: Another worker runs the job, or the job has ended.
+            OwnershipLost: Another worker runs the job, or the job has ended.
         """
         document = job.document
         if document.size_bytes > self._max_bytes:
@@ -119,9 +119,11 @@ class FileReader:
             )
         pages: list[Page] = []
         members: list[MemberFile] = []
-        is_pictured, document = document.has_pictures, replace(document, has_pictures=False)
-        unpacked = report.remaining if len(outer) < _MAX_DEPTH else NO_MEMBERS
-        async with contextlib.aclosing(self._parts(job, source, unpacked, pictures=is_pictured, ocr=ocr)) as parts:
+        wants_pictures, document = document.has_pictures, replace(document, has_pictures=False)
+        member_limits = report.remaining if len(outer) < _MAX_DEPTH else NO_MEMBERS
+        async with contextlib.aclosing(
+            self._parts(job, source, member_limits, pictures=wants_pictures, ocr=ocr)
+        ) as parts:
             async for part in parts:
                 match part:
                     case Head():
@@ -139,7 +141,7 @@ class FileReader:
                 if not outer:
                     total = document.page_count
                     await report.pages_read(min(max((page.number for page in pages), default=0), total), total)
-        return Reading(_recognised(document, pages), pages, members)
+        return FileContent(_recognised(document, pages), pages, members)
 
     async def _parts(
         self,
@@ -170,7 +172,9 @@ def _recognised(document: Document, pages: Sequence[Page]) -> Document:
     found = [{"page": page.number, "confidence": page.confidence} for page in pages if page.confidence is not None]
     if not found:
         return document
-    return replace(document, metadata_json=with_facts(document.metadata_json, {OCR: found[:_MAX_RECOGNISED_PAGES]}))
+    return replace(
+        document, metadata_json=with_facts(document.metadata_json, {OCR_ENTRY: found[:_MAX_RECOGNISED_PAGES]})
+    )
 
 
 def _with_head(document: Document, head: Head) -> Document:
@@ -179,7 +183,7 @@ def _with_head(document: Document, head: Head) -> Document:
         content_type=head.content_type,
         page_count=head.page_count,
         language=head.language,
-        metadata_json=with_facts(document.metadata_json, {MAIL: head.mail})
+        metadata_json=with_facts(document.metadata_json, {MAIL_ENTRY: head.mail})
         if head.mail
         else document.metadata_json,
     )

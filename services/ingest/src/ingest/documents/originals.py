@@ -12,12 +12,12 @@ from servicekit.errors import Unavailable, UnreadableDocument
 
 from ingest.ports import Originals
 
-_SHORT_FILE = 64 * 1024
+_MAX_INLINE_BYTES = 64 * 1024
 """Maximum bytes of a file whose SHA-256 is computed in the event loop, without a thread."""
 
 
 @contextlib.asynccontextmanager
-async def fetched(
+async def temporary_copy(
     originals: Originals, object_name: str, size_bytes: int, sha256: str, *, content: bytes = b""
 ) -> AsyncIterator[Path]:
     """Yield a temporary file with the object's bytes.
@@ -40,7 +40,7 @@ async def fetched(
                 path.write_bytes(content)
             else:
                 await originals.fetch(object_name, path, size_bytes)
-        digest = _sha256(path) if size_bytes <= _SHORT_FILE else await asyncio.to_thread(_sha256, path)
+        digest = _sha256(path) if size_bytes <= _MAX_INLINE_BYTES else await asyncio.to_thread(_sha256, path)
         if digest != sha256:
             raise _damaged()
         yield path

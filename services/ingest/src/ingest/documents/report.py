@@ -25,8 +25,8 @@ _MAX_WARNING_CHARACTERS = 500
 _MAX_PART_CHARACTERS = 200
 
 
-class Settled(Exception):
-    """The job has ended, or belongs to another worker, so this worker stops processing it.
+class OwnershipLost(Exception):
+    """This worker does not own the job any more, because the job has ended, or another worker has taken it.
 
     Attributes:
         state: The final state; None if the job belongs to another worker.
@@ -35,7 +35,7 @@ class Settled(Exception):
 
     def __init__(self, status: Status) -> None:
         super().__init__(f"the job is {status.state.value}, attempt {status.attempt}")
-        self.state = status.state if status.state.final else None
+        self.state = status.state if status.state.is_final else None
         self.given_up = status.given_up
 
 
@@ -44,7 +44,7 @@ class Report:
 
     The attempt's number is a fencing token: an attempt overwrites the records of earlier attempts, but not those of
     later attempts. So a worker that was considered dead cannot undo the work of its successor. Every method raises
-    `Settled` if another worker has taken the job or the job has ended.
+    `OwnershipLost` if another worker has taken the job or the job has ended.
 
     The first record of an attempt counts the attempt, because a worker cannot record its own crash. If a dependency
     was unavailable, a later record subtracts the attempt again.
@@ -60,13 +60,13 @@ class Report:
         self._job = job
         self._status = Status(State.QUEUED, attempt)
         self._revision = 0
-        self._written = 0.0
+        self._last_write = 0.0
         self._writing = asyncio.Lock()
-        self._unrecorded = False
+        self._has_unrecorded_state = False
         self._pending: asyncio.Task[None] | None = None
-        self._settled: Settled | None = None
-        self._since = time.monotonic()
-        self._passed: dict[str, float] = {}
+        self._ownership_lost: OwnershipLost | None = None
+        self._stage_start = time.monotonic()
+        self._stage_seconds: dict[str, float] = {}
 
     @classmethod
     async def begin(cls, jobs: Jobs, job: Job, attempt: int) -> Self:
@@ -81,18 +81,18 @@ class Report:
         """
         report = cls(jobs, job, attempt)
         await report._reread()
-        report._status = replace(report._status, state=State.PARSING, counted=report.counted + 1)
+        report._status = replace(report._status, state=State.PARSING, counted_attempts=report.counted_attempts + 1)
         if attempt > 1:
             await report._record()
         else:
-            report._written, report._unrecorded = time.monotonic(), True
+            report._last_write, report._has_unrecorded_state = time.monotonic(), True
             report._pending = asyncio.create_task(report._record_later(_INTERVAL))
         return report
 
     @property
-    def counted(self) -> int:
+    def counted_attempts(self) -> int:
         """The number of attempts that count against the limit, including this attempt."""
-        return self._status.counted
+        return self._status.counted_attempts
 
     @property
     def latest_progress(self) -> Progress:
@@ -100,11 +100,11 @@ class Report:
         return self._status.progress
 
     @property
-    def stages(self) -> dict[str, float]:
+    def stage_seconds(self) -> dict[str, float]:
         """The seconds that this attempt has spent in each state of the job."""
         state = self._status.state.value
-        spent = time.monotonic() - self._since
-        return {**self._passed, state: self._passed.get(state, 0.0) + spent}
+        spent = time.monotonic() - self._stage_start
+        return {**self._stage_seconds, state: self._stage_seconds.get(state, 0.0) + spent}
 
     @property
     def committing(self) -> bool:
@@ -112,22 +112,22 @@ class Report:
         return self._status.committing
 
     @property
-    def waited(self) -> float:
+    def seconds_waited(self) -> float:
         """Seconds for which a dependency of the job has been unavailable."""
         since = self._status.waiting_since
         return (datetime.now(UTC) - since).total_seconds() if since else 0.0
 
-    def warn(self, warnings: Sequence[JobWarning]) -> None:
+    def set_warnings(self, warnings: Sequence[JobWarning]) -> None:
         """Replace the warnings. The next record of progress contains them."""
-        kept = tuple(
+        recorded = tuple(
             replace(
                 warning, message=warning.message[:_MAX_WARNING_CHARACTERS], part=warning.part[:_MAX_PART_CHARACTERS]
             )
             for warning in warnings[:_MAX_WARNINGS]
         )
-        self._status = replace(self._status, warnings=kept, warning_count=len(warnings))
+        self._status = replace(self._status, warnings=recorded, warning_count=len(warnings))
 
-    async def progress(self, progress: Progress, state: State | None = None) -> None:
+    async def record_progress(self, progress: Progress, state: State | None = None) -> None:
         """Report the progress, and a change of state if ``state`` is given.
 
         Reports within an interval share one record, because each record waits for a disk and a small document
@@ -137,18 +137,18 @@ class Report:
         call this method concurrently without waiting for each other.
         """
         if state is not None:
-            self._passed, self._since = self.stages, time.monotonic()
+            self._stage_seconds, self._stage_start = self.stage_seconds, time.monotonic()
         self._status = replace(self._status, progress=progress, state=state or self._status.state)
-        wait = self._written + _INTERVAL - time.monotonic()
+        wait = self._last_write + _INTERVAL - time.monotonic()
         if wait > 0 or self._writing.locked():
             if state is not None:
-                self._unrecorded = True
+                self._has_unrecorded_state = True
                 self._pending = self._pending or asyncio.create_task(self._record_later(wait))
             return
         try:
             await self._record()
         except Unavailable as error:
-            self._written = time.monotonic()
+            self._last_write = time.monotonic()
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
     async def _record_later(self, wait: float) -> None:
@@ -157,8 +157,8 @@ class Report:
         self._pending = None
         try:
             await self._record(later=True)
-        except Settled as settled:
-            self._settled = settled
+        except OwnershipLost as lost:
+            self._ownership_lost = lost
         except Unavailable as error:
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
@@ -179,16 +179,16 @@ class Report:
                     raise
                 await asyncio.sleep(_COMMIT_PAUSE)
 
-    async def wait(self, failure: Failure) -> None:
+    async def record_outage(self, failure: Failure) -> None:
         """Record that the attempt ended because a dependency is unavailable. The attempt does not count.
 
         Raises:
             Unavailable: The state cannot be recorded.
         """
         since = self._status.waiting_since or datetime.now(UTC)
-        await self._requeue(failure, counted=self.counted - 1, waiting_since=since)
+        await self._requeue(failure, counted_attempts=self.counted_attempts - 1, waiting_since=since)
 
-    async def fail(self, failure: Failure) -> None:
+    async def record_failure(self, failure: Failure) -> None:
         """Record that the attempt failed; another attempt may follow.
 
         Raises:
@@ -196,15 +196,15 @@ class Report:
         """
         await self._requeue(failure, waiting_since=None)
 
-    async def give_back(self) -> None:
+    async def record_interruption(self) -> None:
         """Record that the worker stops before the end of the job. The attempt does not count.
 
         Raises:
             Unavailable: The state cannot be recorded.
         """
-        await self._requeue(None, counted=self.counted - 1)
+        await self._requeue(None, counted_attempts=self.counted_attempts - 1)
 
-    async def end(
+    async def record_end(
         self,
         state: State,
         failure: Failure | None = None,
@@ -224,13 +224,13 @@ class Report:
 
     async def _record(self, *, later: bool = False, **changes: Any) -> None:
         async with self._writing:
-            if later and not self._unrecorded:
+            if later and not self._has_unrecorded_state:
                 return
-            if self._settled is not None:
-                raise self._settled
+            if self._ownership_lost is not None:
+                raise self._ownership_lost
             for _ in range(_TRIES):
                 status = replace(self._status, **changes)
-                self._unrecorded = False
+                self._has_unrecorded_state = False
                 try:
                     self._revision = await self._jobs.write(self._job, status, self._revision)
                 except Conflict:
@@ -242,7 +242,7 @@ class Report:
                     self._status = replace(
                         status, progress=now.progress, warnings=now.warnings, warning_count=now.warning_count
                     )
-                    self._written = time.monotonic()
+                    self._last_write = time.monotonic()
                     return
             raise Unavailable("The job's state changes too fast to be recorded.")
 
@@ -251,17 +251,17 @@ class Report:
         if found is None:
             self._revision = 0
             return
-        first, (existing, self._revision) = not self._status.counted, found
-        if existing.state.final or existing.attempt > self._status.attempt:
-            raise Settled(existing)
+        is_first_read, (existing, self._revision) = not self._status.counted_attempts, found
+        if existing.state.is_final or existing.attempt > self._status.attempt:
+            raise OwnershipLost(existing)
         self._status = replace(
             self._status,
             created_at=existing.created_at,
             trace_id=existing.trace_id,
             committing=existing.committing or self._status.committing,
-            counted=existing.counted if first else self._status.counted,
-            waiting_since=existing.waiting_since if first else self._status.waiting_since,
+            counted_attempts=existing.counted_attempts if is_first_read else self._status.counted_attempts,
+            waiting_since=existing.waiting_since if is_first_read else self._status.waiting_since,
             # If the previous attempt stored the document and then crashed, only its record has the warnings.
-            warnings=existing.warnings if first else self._status.warnings,
-            warning_count=existing.warning_count if first else self._status.warning_count,
+            warnings=existing.warnings if is_first_read else self._status.warnings,
+            warning_count=existing.warning_count if is_first_read else self._status.warning_count,
         )

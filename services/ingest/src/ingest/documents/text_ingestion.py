@@ -9,7 +9,7 @@ from servicekit.errors import NotFound, PayloadTooLarge, StaleGeneration, Unread
 
 from ingest.documents.embedding_models import IndexingModel, IndexingModels
 from ingest.documents.index_writer import Done, EarlierJobsEnded, IndexWriter
-from ingest.documents.originals import fetched
+from ingest.documents.originals import temporary_copy
 from ingest.documents.report import Report
 from ingest.documents.source_code import text_sections
 from ingest.domain import Chunk, Document, Outcome, Progress, State, Text, TextsJob
@@ -67,12 +67,12 @@ class TextIngestion:
             NotFound: The texts are missing.
             Conflict: The index has vectors of an embedding model that is not configured.
             Unavailable, DeadlineExceeded: A dependency does not answer.
-            Settled: Another worker runs the job, or the job has ended.
+            OwnershipLost: Another worker runs the job, or the job has ended.
         """
-        async with fetched(self._originals, job.object_name, job.size_bytes, job.sha256) as path:
-            model = await self._models.of(job)
+        async with temporary_copy(self._originals, job.object_name, job.size_bytes, job.sha256) as path:
+            model = await self._models.for_job(job)
             await asyncio.to_thread(self._check, job, model, path)
-            await report.progress(Progress(documents_total=job.count), State.INDEXING)
+            await report.record_progress(Progress(documents_total=job.count), State.INDEXING)
             return await self._store_all(job, model, self._reader.read(path), report, earlier_jobs_ended)
 
     def _check(self, job: TextsJob, model: IndexingModel, path: Path) -> None:
@@ -84,7 +84,7 @@ class TextIngestion:
                     f"Document {text.document_id!r} has more than {self._max_characters} characters."
                 )
             if len(text.text) > self._max_chunks:  # a shorter text cannot have too many chunks
-                self._writer.limited(model.chunker.chunks_of(text.text))
+                self._writer.limited(model.chunker.text_chunks(text.text))
         if count != job.count:
             raise UnreadableDocument(f"The job should have {job.count} documents, but has {count}.")
 
@@ -103,7 +103,7 @@ class TextIngestion:
         async def done(count: int) -> None:
             nonlocal chunks
             chunks += count
-            await report.progress(Progress(0, 0, chunks, 0, documents, job.count))
+            await report.record_progress(Progress(0, 0, chunks, 0, documents, job.count))
 
         async def work() -> None:
             nonlocal documents
@@ -155,10 +155,10 @@ class TextIngestion:
         chunker = model.chunker
         if text.suffix:
             sections = await text_sections(text.text, text.suffix, self._parser)
-            chunks = await asyncio.to_thread(list, chunker.chunks_of(text.text, sections))
+            chunks = await asyncio.to_thread(list, chunker.text_chunks(text.text, sections))
             if len(chunks) <= self._max_chunks:
                 return chunks
-        return await asyncio.to_thread(list, chunker.chunks_of(text.text))  # `_check` has limited their number
+        return await asyncio.to_thread(list, chunker.text_chunks(text.text))  # `_check` has limited their number
 
 
 def _has_same_chunks(existing: Document, document: Document) -> bool:

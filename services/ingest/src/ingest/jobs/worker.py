@@ -25,10 +25,10 @@ from servicekit.errors import (
     Unauthenticated,
     Unavailable,
 )
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from ingest.documents.ingestion import Ingestion
-from ingest.documents.report import Report, Settled
+from ingest.documents.report import OwnershipLost, Report
 from ingest.domain import Failure, State
 from ingest.jobs import metrics
 from ingest.ports import Delivery, Index, Jobs, Queue
@@ -42,7 +42,7 @@ _MAX_BACKOFF = 60.0
 _GIVE_BACK_SECONDS = 2.0
 _CANCEL_SECONDS = _GIVE_BACK_SECONDS + 1
 """Seconds in which cancelled jobs return to the queue. After that, a job that lost its cancellation is cancelled
-again (`servicekit.tasks.ended`).
+again (`servicekit.tasks.cancel_and_wait`).
 """
 _PROBE_SECONDS = 1.0
 _SETTLE_SECONDS = 60.0
@@ -60,9 +60,10 @@ class Worker:
         ingestion: Runs the jobs.
         slots: Maximum number of concurrent jobs.
         max_attempts: Number of failed attempts after which the worker gives a job up.
-        patience: Seconds that a job waits for an unavailable dependency before the worker gives it up.
-        backoff: Seconds before the second attempt. The delay doubles with each further attempt, up to a minute.
-        heartbeat: Seconds between two heartbeats to the queue.
+        outage_seconds: Seconds that a job waits for an unavailable dependency before the worker gives it up.
+        backoff_seconds: Seconds before the second attempt. The delay doubles with each further attempt, up to a
+            minute.
+        heartbeat_seconds: Seconds between two heartbeats to the queue.
     """
 
     def __init__(
@@ -74,9 +75,9 @@ class Worker:
         *,
         slots: int,
         max_attempts: int,
-        patience: float,
-        backoff: float,
-        heartbeat: float,
+        outage_seconds: float,
+        backoff_seconds: float,
+        heartbeat_seconds: float,
     ) -> None:
         self._queue = queue
         self._jobs = jobs
@@ -84,9 +85,9 @@ class Worker:
         self._ingestion = ingestion
         self._slots = slots
         self._max_attempts = max_attempts
-        self._patience = patience
-        self._backoff = backoff
-        self._heartbeat = heartbeat
+        self._outage_seconds = outage_seconds
+        self._backoff_seconds = backoff_seconds
+        self._heartbeat_seconds = heartbeat_seconds
         self._must_probe = True
 
     async def run(self, stop: asyncio.Event, grace: float) -> None:
@@ -106,7 +107,7 @@ class Worker:
             for task in (*slots, stopping):
                 task.cancel()
             await asyncio.wait(slots, timeout=_CANCEL_SECONDS)
-            await ended(*slots, stopping)
+            await cancel_and_wait(*slots, stopping)
             results = await asyncio.gather(*slots, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
@@ -114,7 +115,7 @@ class Worker:
 
     async def _slot(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            if self._must_probe and not await self._index_answers(stop):
+            if self._must_probe and not await self._index_is_ready(stop):
                 continue
             try:
                 delivery = await self._queue.take()
@@ -129,9 +130,9 @@ class Worker:
             else:
                 await self._work(delivery)
 
-    async def _index_answers(self, stop: asyncio.Event) -> bool:
+    async def _index_is_ready(self, stop: asyncio.Event) -> bool:
         """Check the retriever. While it is unavailable, jobs remain in the queue and no attempt is counted."""
-        if await self._index.answers():
+        if await self._index.is_ready():
             self._must_probe = False
             return True
         _log.warning("the retriever does not answer; jobs wait")
@@ -164,32 +165,32 @@ class Worker:
             try:
                 async with self._heartbeats(delivery):
                     await self._attempt(delivery, span, log)
-            except Settled as settled:
-                log.info("the worker skips the job", reason=str(settled))
-                if settled.state is not None:
-                    if settled.state is not State.FAILED:  # the dead letters need the object of a failed job
-                        await self._remove_object(delivery, settled.state)
+            except OwnershipLost as lost:
+                log.info("the worker skips the job", reason=str(lost))
+                if lost.state is not None:
+                    if not lost.given_up:  # a dead letter needs the object of its job
+                        await self._remove_object(delivery, lost.state)
                     await self._acknowledge(delivery)
             except Unavailable as error:
                 log.warning("cannot settle the job; the queue will deliver the job again", error=error.message)
-                await self._redeliver(delivery, self._backoff)
+                await self._redeliver(delivery, self._backoff_seconds)
             except asyncio.CancelledError:
                 log.info("job returned to the queue")
                 await self._redeliver(delivery, 0)
                 raise
             except Exception:  # a defect outside an attempt must not stop the worker
                 log.exception("cannot settle the job; the queue will deliver the job again")
-                await self._redeliver(delivery, self._pause(delivery))
+                await self._redeliver(delivery, self._redelivery_delay(delivery))
 
     async def _attempt(self, delivery: Delivery, span: trace.Span, log: structlog.BoundLogger) -> None:
         """Run one attempt and record its end.
 
         Raises:
-            Settled: Another worker runs the job, or the job has ended.
+            OwnershipLost: Another worker runs the job, or the job has ended.
             Unavailable: The job's state cannot be recorded.
         """
         report = await Report.begin(self._jobs, delivery.job, delivery.attempt)
-        if report.counted > self._max_attempts:
+        if report.counted_attempts > self._max_attempts:
             # In all attempts, the worker crashed before it recorded a failure.
             await self._give_up(
                 delivery, report, Failure("INTERNAL", "The document crashed every worker that processed it.")
@@ -197,20 +198,20 @@ class Worker:
             return
         try:
             result = await self._ingestion.run(delivery.job, report, delivery.earlier_jobs_ended)
-        except Settled:
+        except OwnershipLost:
             raise
         except asyncio.CancelledError:
-            with contextlib.suppress(Settled, Unavailable, TimeoutError):
+            with contextlib.suppress(OwnershipLost, Unavailable, TimeoutError):
                 async with asyncio.timeout(_GIVE_BACK_SECONDS):
-                    await report.give_back()
+                    await report.record_interruption()
             raise
         except CausewayError as error:
             span.set_status(StatusCode.ERROR, type(error).__name__)
             failure = Failure(errors.row_of(error).reason, error.message)
             if isinstance(error, _PERMANENT):
-                fields = metrics.ended(delivery.job, report, State.FAILED.value)
+                fields = metrics.record_end(delivery.job, report, State.FAILED.value)
                 log.info("job failed", reason=failure.reason, error=error.message, **fields)
-                await self._settle(delivery, lambda: report.end(State.FAILED, failure))
+                await self._settle(delivery, lambda: report.record_end(State.FAILED, failure))
                 await self._remove_object(delivery, State.FAILED)
                 await self._acknowledge(delivery)
                 return
@@ -221,8 +222,8 @@ class Worker:
             log.exception("attempt failed")
             failure, outage = Failure("INTERNAL", Internal.MESSAGE), False
         else:
-            log.info("job done", **metrics.ended(delivery.job, report, result.state.value))
-            await self._settle(delivery, lambda: report.end(result.state, None, result.outcomes))
+            log.info("job done", **metrics.record_end(delivery.job, report, result.state.value))
+            await self._settle(delivery, lambda: report.record_end(result.state, None, result.outcomes))
             await self._remove_object(delivery, result.state)
             await self._acknowledge(delivery)
             return
@@ -231,30 +232,32 @@ class Worker:
     async def _retry_later(self, delivery: Delivery, report: Report, failure: Failure, *, outage: bool) -> None:
         """Schedule another attempt. After the last attempt, give the job up."""
         self._must_probe = True
-        if outage and report.waited > self._patience:
-            message = f"The job waited {report.waited:.0f} s without success. {failure.message}"
+        if outage and report.seconds_waited > self._outage_seconds:
+            message = f"The job waited {report.seconds_waited:.0f} s without success. {failure.message}"
             await self._give_up(delivery, report, Failure(failure.reason, message))
-        elif not outage and report.counted >= self._max_attempts:
+        elif not outage and report.counted_attempts >= self._max_attempts:
             await self._give_up(delivery, report, failure)
         else:
-            await self._settle(delivery, lambda: report.wait(failure) if outage else report.fail(failure))
-            await self._redeliver(delivery, self._pause(delivery))
+            await self._settle(
+                delivery, lambda: report.record_outage(failure) if outage else report.record_failure(failure)
+            )
+            await self._redeliver(delivery, self._redelivery_delay(delivery))
 
     async def _is_outage(self, error: CausewayError) -> bool:
         """Return whether an attempt failed because a dependency is unavailable, not because of the document."""
         if isinstance(error, DeadlineExceeded):
             # If the retriever responds, another attempt would probably time out as well, so this attempt counts.
-            return not await self._index.answers()
+            return not await self._index.is_ready()
         return isinstance(error, Unavailable | RateLimited)
 
-    def _pause(self, delivery: Delivery) -> float:
-        return min(self._backoff * 2.0 ** min(delivery.attempt - 1, 10), _MAX_BACKOFF)
+    def _redelivery_delay(self, delivery: Delivery) -> float:
+        return min(self._backoff_seconds * 2.0 ** min(delivery.attempt - 1, 10), _MAX_BACKOFF)
 
     async def _give_up(self, delivery: Delivery, report: Report, failure: Failure) -> None:
-        fields = metrics.ended(delivery.job, report, metrics.DEAD)
+        fields = metrics.record_end(delivery.job, report, metrics.DEAD)
         _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message, **fields)
         await delivery.copy_to_dead_letters(failure)
-        await self._settle(delivery, lambda: report.end(State.FAILED, failure, given_up=True))
+        await self._settle(delivery, lambda: report.record_end(State.FAILED, failure, given_up=True))
         await self._acknowledge(delivery)
 
     async def _settle(self, delivery: Delivery, record: Callable[[], Awaitable[None]]) -> None:
@@ -276,7 +279,7 @@ class Worker:
 
     async def _remove_object(self, delivery: Delivery, state: State) -> None:
         try:
-            await self._ingestion.clear(delivery.job, state)
+            await self._ingestion.remove_unused_object(delivery.job, state)
         except CausewayError as error:  # an unused object is harmless
             _log.warning("cannot remove the job's object", job=delivery.job.job_id, error=error.message)
 
@@ -298,7 +301,7 @@ class Worker:
 
         async def beat() -> None:
             while True:
-                await asyncio.sleep(self._heartbeat)
+                await asyncio.sleep(self._heartbeat_seconds)
                 try:
                     await delivery.extend()
                 except Unavailable as error:
@@ -308,7 +311,7 @@ class Worker:
         try:
             yield
         finally:
-            await ended(task)
+            await cancel_and_wait(task)
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:

@@ -26,14 +26,14 @@ from servicekit.errors import (
 )
 from yarl import URL
 
-from ingest.domain import Fetched, Validators
+from ingest.domain import DownloadInfo, Validators
 from ingest.parsing.registry import READABLE, SUFFIXES
 from ingest.web.addresses import is_public
 
 _log = structlog.get_logger(__name__)
 _MAX_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
-_PIECE = 256 * 1024
+_PIECE_BYTES = 256 * 1024
 _MAX_VALIDATOR_CHARACTERS = 256
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 20.0
@@ -49,7 +49,7 @@ class WebFetcher:
         allowed: The allowed URLs; redirects are checked against them, too.
         max_bytes: Maximum size of a document in bytes.
         seconds: Time limit of a download, including redirects.
-        is_allowed: Returns whether the fetcher may connect to an address.
+        is_allowed_address: Returns whether the fetcher may connect to an address.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class WebFetcher:
         *,
         max_bytes: int,
         seconds: float,
-        is_allowed: Callable[[str], bool] = is_public,
+        is_allowed_address: Callable[[str], bool] = is_public,
     ) -> None:
         self._allowed = allowed
         self._max_bytes = max_bytes
         self._seconds = seconds
-        self._is_allowed = is_allowed
+        self._is_allowed_address = is_allowed_address
         self._session: aiohttp.ClientSession | None = None
 
-    async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
+    async def fetch(self, url: str, target: Path, known: Validators | None) -> DownloadInfo | None:
         """See `ingest.ports.Web.fetch`."""
         try:
             async with asyncio.timeout(self._seconds):
@@ -82,7 +82,7 @@ class WebFetcher:
         if self._session is not None:
             await self._session.close()
 
-    async def _follow(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
+    async def _follow(self, url: str, target: Path, known: Validators | None) -> DownloadInfo | None:
         headers = {"accept-encoding": "identity"}
         if known is not None and known.etag:
             headers["if-none-match"] = known.etag
@@ -105,7 +105,7 @@ class WebFetcher:
                 return await self._download(response, parsed, target)
         raise UnreadableDocument(f"The URL redirects more than {_MAX_REDIRECTS} times.")
 
-    async def _download(self, response: aiohttp.ClientResponse, parsed: URL, target: Path) -> Fetched:
+    async def _download(self, response: aiohttp.ClientResponse, parsed: URL, target: Path) -> DownloadInfo:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise UnsupportedMedia(
                 "The URL's server compressed the document, although the request forbids compression."
@@ -116,14 +116,14 @@ class WebFetcher:
             raise too_large
         size = 0
         with target.open("wb") as file:
-            async for piece in response.content.iter_chunked(_PIECE):
+            async for piece in response.content.iter_chunked(_PIECE_BYTES):
                 size += len(piece)
                 if size > self._max_bytes:
                     raise too_large
                 await asyncio.to_thread(file.write, piece)
         if not size:
             raise UnreadableDocument("The document at the URL is empty.")
-        return Fetched(suffix, Validators(_validator(response, "etag"), _validator(response, "last-modified")))
+        return DownloadInfo(suffix, Validators(_validator(response, "etag"), _validator(response, "last-modified")))
 
     def _check_literal(self, host: str) -> None:
         """Check the host of a URL if it is an IP address, because the resolver checks only names."""
@@ -131,14 +131,14 @@ class WebFetcher:
             ip_address(host)
         except ValueError:
             return
-        if not self._is_allowed(host):
-            raise _refused(host)
+        if not self._is_allowed_address(host):
+            raise _not_public(host)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    resolver=_CheckedResolver(self._is_allowed), use_dns_cache=False, force_close=True
+                    resolver=_CheckedResolver(self._is_allowed_address), use_dns_cache=False, force_close=True
                 ),
                 timeout=aiohttp.ClientTimeout(
                     total=self._seconds, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
@@ -157,8 +157,8 @@ class _CheckedResolver(AbstractResolver):
     The connection uses one of the checked addresses. The name is not resolved again.
     """
 
-    def __init__(self, is_allowed: Callable[[str], bool]) -> None:
-        self._is_allowed = is_allowed
+    def __init__(self, is_allowed_address: Callable[[str], bool]) -> None:
+        self._is_allowed_address = is_allowed_address
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -169,8 +169,8 @@ class _CheckedResolver(AbstractResolver):
         results: list[ResolveResult] = []
         for address_family, _, proto, _, socket_address in found:
             address = str(socket_address[0])
-            if not self._is_allowed(address):
-                raise _refused(host)
+            if not self._is_allowed_address(address):
+                raise _not_public(host)
             results.append(
                 ResolveResult(
                     hostname=host,
@@ -187,7 +187,7 @@ class _CheckedResolver(AbstractResolver):
         """Do nothing: this resolver owns no resources."""
 
 
-def _refused(host: str) -> PermissionDenied:
+def _not_public(host: str) -> PermissionDenied:
     return PermissionDenied(
         f"{host!r} is not on the public internet. Documents are fetched only from the public internet."
     )
@@ -210,12 +210,12 @@ def _validator(response: aiohttp.ClientResponse, name: str) -> str:
     return value if len(value) <= _MAX_VALIDATOR_CHARACTERS and value.isascii() and value.isprintable() else ""
 
 
-def suffix_of(content_type: str, ending: str) -> str:
+def suffix_of(content_type: str, path_suffix: str) -> str:
     """Return the file name suffix for a content type.
 
     Args:
         content_type: The value of the header; may be empty.
-        ending: The suffix of the URL's path, with its dot; may be empty.
+        path_suffix: The suffix of the URL's path, with its dot; may be empty.
 
     Raises:
         UnsupportedMedia: Files of this content type are not supported.
@@ -224,9 +224,9 @@ def suffix_of(content_type: str, ending: str) -> str:
     message["content-type"] = content_type.replace("\n", " ").replace("\r", " ")
     media = message.get_content_type().lower() if content_type.strip() else ""
     if media in _GENERIC_TYPES:
-        return ending or (".txt" if media == "text/plain" else "")
+        return path_suffix or (".txt" if media == "text/plain" else "")
     if media in SUFFIXES:
         return SUFFIXES[media]
     if media.startswith("text/"):
-        return ending or ".txt"
+        return path_suffix or ".txt"
     raise UnsupportedMedia(f"The document at the URL has the type {media}. {READABLE}")

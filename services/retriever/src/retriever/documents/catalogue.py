@@ -26,7 +26,7 @@ MAX_CHUNKS = 100
 DEFAULT_CHUNKS = 50
 _MAX_PAGE_BYTES = 4 * 1024 * 1024  # metadata of one page; keeps a response below 16 MiB
 _TEXT_CHUNKS = 64  # maximum number of chunks in one read
-_LIKELY_LENGTH = 500  # expected code points of a chunk; determines how many chunks to read first
+_EXPECTED_CHUNK_LENGTH = 500  # expected code points of a chunk; determines how many chunks to read first
 
 
 class Catalogue:
@@ -42,7 +42,7 @@ class Catalogue:
         Raises:
             NotFound: The index does not exist.
         """
-        return await _visible(await self._indexes.get(principal.tenant, index_name), principal, document_id)
+        return await _visible_record(await self._indexes.get(principal.tenant, index_name), principal, document_id)
 
     @retry_when_replaced
     async def document(self, principal: Principal, index_name: str, document_id: str) -> Document:
@@ -57,7 +57,7 @@ class Catalogue:
     async def _read(self, principal: Principal, index_name: str, document_id: str) -> tuple[Index, Document]:
         """Return an index and one of its records, without retrying."""
         index = await self._indexes.get(principal.tenant, index_name)
-        found = await _visible(index, principal, document_id)
+        found = await _visible_record(index, principal, document_id)
         if found is None:
             raise NotFound(f"Index '{index_name}' has no document '{document_id}'.", resource=document_id)
         return index, found
@@ -123,7 +123,7 @@ class Catalogue:
         index, found = await self._read(principal, index_name, document_id)
         stored = await index.collection.chunks_of(found.version, first, count or DEFAULT_CHUNKS)
         return found, tuple(
-            ListedChunk(chunk.id, chunk.number, chunk.page, chunk.headings, chunk.text, found.cited_as(chunk.page))
+            ListedChunk(chunk.id, chunk.number, chunk.page, chunk.headings, chunk.text, found.citation(chunk.page))
             for chunk in stored
         )
 
@@ -143,7 +143,7 @@ class Catalogue:
         members = await _members(await self._indexes.get(principal.tenant, index_name), principal, document_ids)
         for document_id in dict.fromkeys([*members, *document_ids]):
             async with self._indexes.changing(principal.tenant, index_name, document_id) as index:
-                document = await _visible(index, principal, document_id)
+                document = await _visible_record(index, principal, document_id)
                 if document is None:
                     if document_id in document_ids:
                         not_found.append(document_id)
@@ -169,7 +169,7 @@ class Catalogue:
         Raises:
             NotFound: The index does not exist.
         """
-        return await _counted(await self._indexes.get(principal.tenant, index_name), principal)
+        return await _summary(await self._indexes.get(principal.tenant, index_name), principal)
 
     @retry_when_replaced
     async def indexes(self, principal: Principal) -> list[IndexSummary]:
@@ -177,7 +177,7 @@ class Catalogue:
 
         A document is in scope if the caller may see it.
         """
-        return [await _counted(index, principal) for index in await self._indexes.of(principal.tenant)]
+        return [await _summary(index, principal) for index in await self._indexes.of_tenant(principal.tenant)]
 
     async def compact(self, principal: Principal, index_name: str) -> None:
         """Compact an index: reclaim the space of removed points. The index remains available.
@@ -211,7 +211,7 @@ async def text_of(index: Index, document: Document, part: TextRange) -> Document
     has_begun = is_complete = False
     while number < document.chunk_count and len(text) <= part.length and not is_complete:
         missing = part.length - len(text) + part.offset - skipped
-        count = min(missing // _LIKELY_LENGTH + 1, _TEXT_CHUNKS)
+        count = min(missing // _EXPECTED_CHUNK_LENGTH + 1, _TEXT_CHUNKS)
         chunks = await index.collection.chunks_of(document.version, number, count)
         if not chunks:
             break  # removed meanwhile
@@ -229,7 +229,7 @@ async def text_of(index: Index, document: Document, part: TextRange) -> Document
     return DocumentText(text[: part.length], is_truncated=len(text) > part.length or has_more)
 
 
-async def _counted(index: Index, principal: Principal) -> IndexSummary:
+async def _summary(index: Index, principal: Principal) -> IndexSummary:
     scope = index.scope(principal)
     return IndexSummary(
         index.spec, await index.collection.count_documents(scope), await index.collection.count_chunks(scope)
@@ -239,7 +239,7 @@ async def _counted(index: Index, principal: Principal) -> IndexSummary:
 async def _members(index: Index, principal: Principal, document_ids: Sequence[str]) -> list[str]:
     """Return the ids of the documents of embedded files of these documents, at any depth, innermost first."""
     found: list[str] = []
-    outer: Sequence[str] = [id_ for id_ in document_ids if await _visible(index, principal, id_) is not None]
+    outer: Sequence[str] = [id_ for id_ in document_ids if await _visible_record(index, principal, id_) is not None]
     while outer:
         is_member = MatchAny(f"{METADATA_PREFIX}{keys.PART_OF_ID}", tuple(outer))
         ids = await index.collection.document_ids(index.scope(principal, Filter(must=(is_member,))))
@@ -260,7 +260,7 @@ def _is_member(document: Document) -> bool:
     return document.document_id == keys.member_id(str(facts.get(keys.PART_OF_ID)), name)
 
 
-async def _visible(index: Index, principal: Principal, document_id: str) -> Document | None:
+async def _visible_record(index: Index, principal: Principal, document_id: str) -> Document | None:
     found = (await index.collection.records([document_id])).get(document_id)
     return found if found is not None and may_see(principal, found.access) else None
 

@@ -22,7 +22,7 @@ from retriever.ports.whole_documents import WholeDocument, WholeDocuments
 
 _log = structlog.get_logger(__name__)
 
-MOST_CHUNKS = 16
+MAX_GROUP_CHUNKS = 16
 """Maximum number of chunks of a document and of a group. The engine stores this number of chunks in about 3 ms."""
 _GATHER_SECONDS = 0.001
 """Seconds that a group waits for documents that are still being received."""
@@ -47,7 +47,7 @@ class _Queue:
         count = chunks = 0
         for entry in self.waiting:
             chunks += len(entry.whole.points)
-            if count and chunks > MOST_CHUNKS:
+            if count and chunks > MAX_GROUP_CHUNKS:
                 break
             count += 1
         group, self.waiting = self.waiting[:count], self.waiting[count:]
@@ -67,7 +67,7 @@ class GroupCommit:
 
     def accepts(self, index: Index, chunks: int) -> bool:
         """Return whether a document with this number of chunks is stored in a group."""
-        return chunks <= MOST_CHUNKS and isinstance(index.collection, WholeDocuments)
+        return chunks <= MAX_GROUP_CHUNKS and isinstance(index.collection, WholeDocuments)
 
     def waiting(self, index: Index) -> int:
         """Return the number of documents that wait for the next group."""

@@ -26,7 +26,7 @@ from retriever.languages.document_words import DocumentWords
 from retriever.ports.store import ChunkPoint
 from retriever.ports.whole_documents import WholeDocument
 
-MAX_CHUNKS_A_MESSAGE = 64
+MAX_CHUNKS_PER_MESSAGE = 64
 MAX_DIMENSION = 65_536
 _UNIT_TOLERANCE = 0.01
 _MAX_SEPARATOR_LENGTH = 10_000
@@ -234,14 +234,15 @@ async def _chained(
         yield step
 
 
-def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> None:
-    if len(chunks) > MAX_CHUNKS_A_MESSAGE:
-        raise InvalidRequest(f"A message has at most {MAX_CHUNKS_A_MESSAGE} chunks.", field="chunks")
+def _check_chunks(chunks: Sequence[Chunk], first_number: int, dimension: int) -> None:
+    if len(chunks) > MAX_CHUNKS_PER_MESSAGE:
+        raise InvalidRequest(f"A message has at most {MAX_CHUNKS_PER_MESSAGE} chunks.", field="chunks")
     for position, chunk in enumerate(chunks):
         field = f"chunks[{position}]"
-        if chunk.number != expected + position:
+        if chunk.number != first_number + position:
             raise InvalidRequest(
-                f"Chunk {chunk.number} was sent where {expected + position} was expected.", field=f"{field}.number"
+                f"Chunk {chunk.number} was sent where {first_number + position} was expected.",
+                field=f"{field}.number",
             )
         if not chunk.text.strip():
             raise InvalidRequest("The text is blank.", field=f"{field}.text")

@@ -10,14 +10,14 @@ from retriever.domain.document import AccessControl
 ANY_USER = "*"
 
 
-def readers(access: AccessControl) -> list[str]:
+def document_tokens(access: AccessControl) -> list[str]:
     """Return the tokens of a document. A caller needs one of them to see the document."""
     if not access.oids and not access.groups:
         return [ANY_USER]
     return [*(f"oid:{oid}" for oid in access.oids), *(f"group:{group}" for group in access.groups)]
 
 
-def held_by(principal: Principal) -> frozenset[str] | None:
+def caller_tokens(principal: Principal) -> frozenset[str] | None:
     """Return the tokens of a caller, or None if access lists do not apply to the caller."""
     if principal.sees_everything:
         return None
@@ -28,5 +28,5 @@ def held_by(principal: Principal) -> frozenset[str] | None:
 
 def may_see(principal: Principal, access: AccessControl) -> bool:
     """Return whether a caller may see a document."""
-    held = held_by(principal)
-    return held is None or not held.isdisjoint(readers(access))
+    tokens = caller_tokens(principal)
+    return tokens is None or not tokens.isdisjoint(document_tokens(access))

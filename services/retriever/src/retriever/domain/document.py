@@ -55,7 +55,7 @@ class Document:
         """This generation of this document."""
         return Version(self.document_id, self.generation)
 
-    def cited_as(self, page: int) -> str:
+    def citation(self, page: int) -> str:
         """Return the citation of a page: ``file.pdf#page=3``. Page 0 means a format without pages.
 
         Front ends put citations into URLs unchanged. So if the document has an original to open, characters with a

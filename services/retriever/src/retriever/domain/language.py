@@ -32,11 +32,11 @@ _SCRIPTS = {
 _RUNS = re.compile("|".join(f"(?P<{name}>[{letters}]+)" for name, letters in _SCRIPTS.items()) + r"|[^\W\d_]")
 _WEIGHTS = {"han": 3, "ja": 3, "ko": 3}
 """A character of one of these scripts counts as much as three letters of another script."""
-_JAPANESE = 0.05
+_MIN_KANA_RATIO = 0.05
 """A text with a higher ratio of kana to Han characters is Japanese. Chinese texts have no kana."""
 
 
-def checked(language: str) -> str:
+def checked_language(language: str) -> str:
     """Return the language setting of an index after checking it.
 
     Raises:
@@ -50,10 +50,10 @@ def checked(language: str) -> str:
     )
 
 
-def of_script(text: str) -> str | None:
+def script_language(text: str) -> str | None:
     """Return the language of a text's main script. Return None if the script is Latin or unknown.
 
-    >>> of_script("東京は日本の首都です"), of_script("GPU 价格"), of_script("Häuser")
+    >>> script_language("東京は日本の首都です"), script_language("GPU 价格"), script_language("Häuser")
     ('ja', 'zh', None)
     """
     if text.isascii():
@@ -61,19 +61,19 @@ def of_script(text: str) -> str | None:
     counts = dict.fromkeys((*_SCRIPTS, None), 0)
     for run in _RUNS.finditer(text):
         counts[run.lastgroup] += run.end() - run.start()
-    if counts["ja"] > _JAPANESE * counts["han"]:
+    if counts["ja"] > _MIN_KANA_RATIO * counts["han"]:
         counts["ja"] += counts.pop("han")
-    most = max(counts, key=lambda script: counts[script] * _WEIGHTS.get(script or "", 1))
-    if most is None or not counts[most]:
+    main_script = max(counts, key=lambda script: counts[script] * _WEIGHTS.get(script or "", 1))
+    if main_script is None or not counts[main_script]:
         return None
-    return "zh" if most == "han" else most
+    return "zh" if main_script == "han" else main_script
 
 
-def analysed_as(text: str, language: str) -> str:
+def analysis_language_of(text: str, language: str) -> str:
     """Return the language in which to analyse a text of a document in ``language``.
 
     A text in another script is analysed in the language of its script.
     """
-    script = None if language == LEGACY else of_script(text)
+    script = None if language == LEGACY else script_language(text)
     # A heading in a Japanese document may have no kana.
     return language if script is None or (script, language) == ("zh", "ja") else script

@@ -30,8 +30,8 @@ def best(scores: Mapping[str, float], limit: int | None = None) -> list[Hit]:
     items: Iterable[tuple[str, float]] = scores.items()
     if limit is not None and limit < len(scores):
         # Sorting all by score and a few by id is faster than sorting all by both.
-        least = sorted(scores.values(), reverse=True)[limit - 1] if limit else math.inf
-        items = [item for item in items if item[1] >= least]
+        threshold = sorted(scores.values(), reverse=True)[limit - 1] if limit else math.inf
+        items = [item for item in items if item[1] >= threshold]
     return ranked(map(Hit._make, items))[:limit]
 
 

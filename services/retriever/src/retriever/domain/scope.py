@@ -35,7 +35,7 @@ class Scope:
 
         This method is the reference for all stores. Stores whose engine cannot evaluate conditions call it.
         """
-        readable = self.readers is None or not self.readers.isdisjoint(access.readers(document.access))
+        readable = self.readers is None or not self.readers.isdisjoint(access.document_tokens(document.access))
         return readable and holds(self.filter, fields)
 
 

@@ -13,7 +13,7 @@ from servicekit.errors import CausewayError, Conflict
 from retriever.byte_cache import ByteCache
 from retriever.domain.index import IndexSpec
 
-MOST_BYTES = 4 * 1024 * 1024
+MAX_CACHE_BYTES = 4 * 1024 * 1024
 """About 2,000 queries of 384 numbers."""
 
 _CHARACTER_BYTES = 4
@@ -45,17 +45,19 @@ class QueryVectors:
 
     Args:
         models: The configured models.
-        patience: Seconds that a sparse search waits for vectors that it needs only for cosines.
-        most_bytes: Size of the cache.
+        cosine_timeout: Seconds that a sparse search waits for vectors that it needs only for cosines.
+        max_bytes: Size of the cache.
     """
 
-    def __init__(self, models: EmbeddingModels, *, patience: float = 2.0, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, models: EmbeddingModels, *, cosine_timeout: float = 2.0, max_bytes: int = MAX_CACHE_BYTES
+    ) -> None:
         self._models = models
-        self._patience = patience
+        self._cosine_timeout = cosine_timeout
         # A vector depends on the model and the text alone.
-        self._cache: ByteCache[tuple[str, str], npt.NDArray[np.float32]] = ByteCache(most_bytes)
+        self._cache: ByteCache[tuple[str, str], npt.NDArray[np.float32]] = ByteCache(max_bytes)
 
-    async def needed(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
+    async def embed(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
         """Return the query's vector for each index's space. Each model is called once.
 
         Raises:
@@ -87,16 +89,16 @@ class QueryVectors:
             self._cache.put((name, text), vector, vector.nbytes + _CHARACTER_BYTES * len(text))
         return vectors
 
-    async def available(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
-        """Return the vectors of `needed`, without those of indexes whose model is not configured with their length.
+    async def embed_if_available(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
+        """Return the vectors of `embed`, without those of indexes whose model is not configured with their length.
 
         Return no vectors at all if a model fails or is slow.
         """
         vectors: dict[tuple[str, int], QueryVector] = {}
-        fitting = [spec for spec in specs if self._models.fitting(spec.embedding_model, spec.dimension)]
+        fitting = [spec for spec in specs if self._models.find(spec.embedding_model, spec.dimension)]
         try:
-            async with asyncio.timeout(self._patience):
-                vectors.update(await self.needed(text, fitting))
+            async with asyncio.timeout(self._cosine_timeout):
+                vectors.update(await self.embed(text, fitting))
         except (CausewayError, TimeoutError) as error:
             _log.warning("searching by words without cosines", error=repr(error), exc_info=error.__cause__)
         return vectors
@@ -107,7 +109,7 @@ class QueryVectors:
         if model is None:
             raise Conflict(
                 f"{subject}, which is not configured; search the index by text."
-                f"{self._models.hint(spec.embedding_model)}",
+                f"{self._models.install_hint(spec.embedding_model)}",
                 resource=spec.name,
             )
         if model.dimension != spec.dimension:

@@ -10,7 +10,7 @@ from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge
 
 MAX_TEXTS = 256
 MAX_TEXT_LENGTH = 100_000  # code points; counting their tokens blocks the event loop for 50 ms
-MAX_LENGTH = 1_000_000  # code points of all texts
+MAX_TOTAL_LENGTH = 1_000_000  # code points of all texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Embeddings:
         """
         found = self._models.get(model) if model else self._models.default
         if found is None:
-            raise NotFound(self._models.unknown(model), resource=model)
+            raise NotFound(self._models.unknown_message(model), resource=model)
         embedder = found.plain
         _check(texts)
         vectors = await embedder.embed(texts)
@@ -78,6 +78,6 @@ def _check(texts: Sequence[str]) -> None:
     for position, text in enumerate(texts):
         if len(text) > MAX_TEXT_LENGTH:
             raise PayloadTooLarge(f"A text has at most {MAX_TEXT_LENGTH} characters.", field=f"texts[{position}]")
-    if sum(map(len, texts)) > MAX_LENGTH:
-        raise PayloadTooLarge(f"The texts have at most {MAX_LENGTH} characters in total.", field="texts")
+    if sum(map(len, texts)) > MAX_TOTAL_LENGTH:
+        raise PayloadTooLarge(f"The texts have at most {MAX_TOTAL_LENGTH} characters in total.", field="texts")
     check_texts(texts)

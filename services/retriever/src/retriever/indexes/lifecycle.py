@@ -103,7 +103,7 @@ class Indexes:
             raise no_such_index(name)
         return index
 
-    async def of(self, tenant: str) -> list[Index]:
+    async def of_tenant(self, tenant: str) -> list[Index]:
         """Return a tenant's indexes, except damaged ones, ordered by name."""
         if self._store.is_shared:
             found = [index for index in await self._shared() if index.spec.tenant == tenant]

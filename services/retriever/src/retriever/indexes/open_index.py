@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Mapping
 
 from servicekit.errors import CausewayError, PermissionDenied, Unavailable
 from servicekit.principal import Principal
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
+from retriever.concurrency.gathering import gather_all
 from retriever.concurrency.readers_writer_lock import ReadersWriterLock
-from retriever.concurrency.together import together
 from retriever.domain import access
 from retriever.domain.fields import TEXT_LANGUAGE
 from retriever.domain.filter import NO_FILTER, Filter, MatchAny
@@ -90,7 +90,7 @@ class Index:
                 known = sorted(LANGUAGES)
                 until, collection = self._languages_until, self.collection
                 revision = collection.revision
-                counts = await together(
+                counts = await gather_all(
                     *(collection.count_documents(_language_scope(language)) for language in known)
                 )
                 self._languages = {language: count for language, count in zip(known, counts, strict=True) if count}
@@ -111,12 +111,12 @@ class Index:
 
     def scope(self, principal: Principal, filter_: Filter = NO_FILTER) -> Scope:
         """Return the scope of a caller: the documents that match the filter and that the caller may see."""
-        return Scope(filter_, access.held_by(principal))
+        return Scope(filter_, access.caller_tokens(principal))
 
     async def aclose(self) -> None:
         """Stop the background count."""
         if self._recount is not None:
-            await ended(self._recount)
+            await cancel_and_wait(self._recount)
 
     async def check_sees_all(self, principal: Principal) -> None:
         """Check that the caller may remove or copy the index as a whole.

@@ -24,7 +24,7 @@ from retriever.ports.store import ChunkPoint, Collection
 
 _log = structlog.get_logger(__name__)
 
-_TEXTS = 4
+_BATCH_TEXTS = 4
 """Number of texts to embed at a time, so that queries do not wait long."""
 _MAX_PAUSED_DOCUMENTS = 4
 """Maximum number of documents to copy while commits wait."""
@@ -61,18 +61,18 @@ async def run(
     source, log = index.collection, _log.bind(index=index.spec.name)
     copy = _Copy(source, target, conversion, progress)
     for _ in range(_MAX_ROUNDS):
-        left = await _differences(source, target)
-        if len(left) <= _MAX_PAUSED_DOCUMENTS:
+        differing = await _differences(source, target)
+        if len(differing) <= _MAX_PAUSED_DOCUMENTS:
             break
         log.debug("rebuilding an index", stage="copying")
-        await copy.run(left)
+        await copy.run(differing)
     log.debug("rebuilding an index", stage="pausing")
     try:
         async with index.lock.exclusive(_PAUSE_SECONDS):
             await source.freeze(_PAUSE_SECONDS)
             try:
-                left = await _differences(source, target)
-                await copy.run(left)
+                differing = await _differences(source, target)
+                await copy.run(differing)
                 if await _differences(source, target):
                     raise Unavailable(f"Index '{index.spec.name}' was written to while it was rebuilt.")
                 await finish()
@@ -133,8 +133,8 @@ class Reembedding:
 
     async def points(self, points: list[ChunkPoint], record: Document, /) -> AsyncIterator[list[ChunkPoint]]:
         """Yield the chunks with new vectors and terms."""
-        for start in range(0, len(points), _TEXTS):
-            batch = points[start : start + _TEXTS]
+        for start in range(0, len(points), _BATCH_TEXTS):
+            batch = points[start : start + _BATCH_TEXTS]
             texts = [point.chunk.indexed_text for point in batch]
             vectors = await self._embedder.embed(texts)
             terms = await self._words.terms(texts, record.text_language)

@@ -18,7 +18,7 @@ from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound,
 from servicekit.principal import Principal
 
 from retriever.domain.index import IndexSettings, IndexSpec, Replaced
-from retriever.domain.language import AUTO, LEGACY, checked
+from retriever.domain.language import AUTO, LEGACY, checked_language
 from retriever.indexes import rebuild
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 _NOTE_SECONDS = 5.0
 """Seconds between two writes of the progress to a shared store."""
 _ATTEMPTS = 5
-_PATIENCE_SECONDS = 10.0
+_RETRY_SECONDS = 10.0
 _RESUME_SECONDS = 15.0
 """Seconds between two searches for interrupted rebuilds in a shared store."""
 
@@ -76,7 +76,7 @@ class Rebuilds:
         indexes: The indexes.
         models: The configured models.
         words: Computes the terms.
-        patience: Seconds between attempts if a store or a model is unavailable.
+        retry_seconds: Seconds between attempts if a store or a model is unavailable.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class Rebuilds:
         models: EmbeddingModels,
         words: DocumentWords,
         *,
-        patience: float = _PATIENCE_SECONDS,
+        retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
         self._indexes = indexes
         self._models = models
         self._words = words
-        self._patience = patience
+        self._retry_seconds = retry_seconds
         self._running: dict[Index, asyncio.Task[None]] = {}
         self._progress: dict[Index, Rebuild] = {}
         # Held from the check for a running rebuild until the note of the new one is stored.
@@ -107,7 +107,7 @@ class Rebuilds:
             Conflict: An index with this name exists.
         """
         found = self._model(model) if model else self._models.default
-        language = checked(language or AUTO)
+        language = checked_language(language or AUTO)
         spec = IndexSpec(principal.tenant, index_name, found.name, found.dimension, settings.checked(), language)
         return (await self._indexes.create(spec)).spec
 
@@ -135,7 +135,7 @@ class Rebuilds:
         async with self._beginning:
             current = await self._last(index)
             if current is not None and current.state is RebuildState.RUNNING:
-                raise _is_being_rebuilt(index_name, current)
+                raise _rebuild_conflict(index_name, current)
             await index.collection.put_settings(new_settings)
         return index.spec
 
@@ -165,14 +165,14 @@ class Rebuilds:
         current_language = AUTO if index.spec.language == LEGACY else index.spec.language
         total = len(await index.collection.versions())
         requested = Rebuild(
-            name, new_settings, datetime.now(UTC), checked(language or current_language), total=total
+            name, new_settings, datetime.now(UTC), checked_language(language or current_language), total=total
         )
         async with self._beginning:
             current = await self._last(index)
             if current is not None and current.state is RebuildState.RUNNING:
                 if current.same_as(requested):
                     return current
-                raise _is_being_rebuilt(index_name, current)
+                raise _rebuild_conflict(index_name, current)
             await index.collection.put_note(msgspec.json.encode(requested))
             self._start(index, requested)
         return requested
@@ -287,7 +287,7 @@ class Rebuilds:
                 if not left or not await index.collection.is_current():
                     raise
                 log_event("the rebuild of an index is repeated", why=error.message)
-                await asyncio.sleep(self._patience)
+                await asyncio.sleep(self._retry_seconds)
             except BaseException:
                 await asyncio.shield(self._drop(target))
                 raise
@@ -327,11 +327,11 @@ class Rebuilds:
     def _model(self, name: str) -> EmbeddingModel:
         model = self._models.get(name)
         if model is None:
-            raise InvalidRequest(self._models.unknown(name), field="settings.embedding_model")
+            raise InvalidRequest(self._models.unknown_message(name), field="settings.embedding_model")
         return model
 
 
-def _is_being_rebuilt(index_name: str, current: Rebuild) -> Conflict:
+def _rebuild_conflict(index_name: str, current: Rebuild) -> Conflict:
     return Conflict(
         f"Index '{index_name}' is being rebuilt for the embedding model '{current.embedding_model}'. "
         "Wait until the rebuild has ended.",

@@ -27,14 +27,16 @@ class Snapshots:
         indexes: The indexes.
         directory: The directory of all tenants, created for the first snapshot.
         models: The configured models. Snapshots with vectors of another model are refused.
-        most: Maximum number of snapshots of a tenant.
+        max_snapshots: Maximum number of snapshots of a tenant.
     """
 
-    def __init__(self, indexes: Indexes, directory: Path, models: EmbeddingModels, most: int = 100) -> None:
+    def __init__(
+        self, indexes: Indexes, directory: Path, models: EmbeddingModels, max_snapshots: int = 100
+    ) -> None:
         self._indexes = indexes
         self._directory = directory
         self._models = models
-        self._most = most
+        self._max_snapshots = max_snapshots
         self._writing: set[Path] = set()
         self._counting = asyncio.Lock()
 
@@ -60,12 +62,12 @@ class Snapshots:
             await asyncio.to_thread(self._check_limit, principal.tenant, directory)
             self._writing.add(directory)
         try:
-            await asyncio.to_thread(_make, directory, index_name, posixpath.join(path, index_name))
+            await asyncio.to_thread(_prepare, directory, index_name, posixpath.join(path, index_name))
             return await index.collection.persist(directory)
         finally:
             self._writing.remove(directory)
 
-    async def stored(self, principal: Principal) -> list[StoredSnapshot]:
+    async def list_all(self, principal: Principal) -> list[StoredSnapshot]:
         """Return the tenant's snapshots, ordered by path.
 
         Raises:
@@ -75,7 +77,7 @@ class Snapshots:
         return await asyncio.to_thread(snapshot_files.list_snapshots, self._root(principal.tenant))
 
     async def delete(self, principal: Principal, path: str) -> None:
-        """Delete a snapshot by the path that `stored` returns.
+        """Delete a snapshot by the path that `list_all` returns.
 
         Raises:
             PermissionDenied: The caller is not an administrator.
@@ -142,9 +144,9 @@ class Snapshots:
             *snapshot_files.snapshot_directories(root),
             *(path for path in self._writing if path.is_relative_to(root)),
         }
-        if directory not in existing and len(existing) >= self._most:
+        if directory not in existing and len(existing) >= self._max_snapshots:
             raise Conflict(
-                f"There are {len(existing)} snapshots, and the limit is {self._most} "
+                f"There are {len(existing)} snapshots, and the limit is {self._max_snapshots} "
                 "(CAUSEWAY_MAX_TENANT_SNAPSHOTS). Delete a snapshot first.",
                 resource=directory.name,
             )
@@ -179,12 +181,12 @@ class Snapshots:
 
 def check_vectors(manifest: Manifest, models: EmbeddingModels) -> None:
     """Raise InvalidRequest if no configured model matches the vectors of a snapshot."""
-    if models.fitting(manifest.embedding_model, manifest.dimension) is None:
+    if models.find(manifest.embedding_model, manifest.dimension) is None:
         known = "; ".join(f"'{model.name}', {model.dimension} numbers" for model in models)
         raise InvalidRequest(
             f"The snapshot has vectors of the embedding model '{manifest.embedding_model}' with "
             f"{manifest.dimension} numbers each. Configured models: {known}."
-            + models.hint(manifest.embedding_model),
+            + models.install_hint(manifest.embedding_model),
             field="path",
         )
 
@@ -201,7 +203,7 @@ def _find(directory: Path, parent: Path) -> tuple[Manifest, Path]:
     return snapshot_reader.read_manifest(directory), directory
 
 
-def _make(directory: Path, index_name: str, path: str) -> None:
+def _prepare(directory: Path, index_name: str, path: str) -> None:
     """Create the directory of a snapshot. Refuse a directory with other files or a snapshot of another index."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

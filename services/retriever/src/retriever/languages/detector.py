@@ -41,8 +41,8 @@ class LanguageDetector:
         if len(among) == 1:
             return tuple(among)
         found = [(language, probability) for language, probability in await self._ranked(text) if language in among]
-        least = _POSSIBLE * sum(probability for _, probability in found)
-        return tuple(language for language, probability in found if probability >= least)
+        threshold = _POSSIBLE * sum(probability for _, probability in found)
+        return tuple(language for language, probability in found if probability >= threshold)
 
     async def _ranked(self, text: str) -> list[tuple[str, float]]:
         async with self._loading:

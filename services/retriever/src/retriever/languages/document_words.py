@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from retriever.domain.document import Document
 from retriever.domain.index import IndexSpec
-from retriever.domain.language import AUTO, DEFAULT, LANGUAGES, LEGACY, of_script
+from retriever.domain.language import AUTO, DEFAULT, LANGUAGES, LEGACY, script_language
 from retriever.languages.detector import LanguageDetector
 from retriever.ports.store import Terms
 from retriever.ports.term_encoder import TermEncoder
@@ -42,7 +42,7 @@ class DocumentWords:
         if spec.language == LEGACY:
             return ""
         sample = "\n".join(texts[:SAMPLE_CHUNKS])
-        by_script = of_script(sample)
+        by_script = script_language(sample)
         if by_script is not None:
             return by_script
         if spec.language != AUTO:
@@ -59,4 +59,4 @@ class DocumentWords:
 
     async def terms(self, indexed_texts: Sequence[str], language: str) -> list[Terms]:
         """Return the terms of chunks of a document in the language that `language` returned."""
-        return await self._encoder.documents(indexed_texts, language or LEGACY)
+        return await self._encoder.encode_documents(indexed_texts, language or LEGACY)

@@ -12,18 +12,18 @@ class TermEncoder(Protocol):
     Languages are those of `domain.language`.
     """
 
-    def query(self, text: str, language: str) -> Terms:
+    def encode_query(self, text: str, language: str) -> Terms:
         """Return the terms of a query, each with weight 1. The result is empty if all words are stop words."""
         ...
 
-    async def documents(self, texts: Sequence[str], language: str) -> list[Terms]:
+    async def encode_documents(self, texts: Sequence[str], language: str) -> list[Terms]:
         """Return the terms of texts of a document in this language, weighted by their frequency in the text."""
         ...
 
-    def passages(self, texts: Sequence[str], language: str) -> list[Terms]:
-        """Return the same terms as `documents`, without waiting, for the few texts of a search."""
+    def encode_passages(self, texts: Sequence[str], language: str) -> list[Terms]:
+        """Return the same terms as `encode_documents`, without waiting, for the few texts of a search."""
         ...
 
-    def fits(self, text: str, language: str) -> bool:
+    def can_tokenize(self, text: str, language: str) -> bool:
         """Return whether the language's tokenizer can split the text into words."""
         ...

@@ -66,9 +66,9 @@ class Reranking:
             replace(passage, reranker_score=rating.score, captions=_captions(query, passage, rating))
             for passage, rating in zip(sent, ratings, strict=True)
         ]
-        least = query.rerank.minimum_score
-        if least is not None:
-            rated, unsent = [passage for passage in rated if _score(passage) >= least], []
+        minimum = query.rerank.minimum_score
+        if minimum is not None:
+            rated, unsent = [passage for passage in rated if _score(passage) >= minimum], []
         rated.sort(key=lambda passage: (-_score(passage), passage.id))
         return Reranked([*rated, *unsent], reranker=reranker.name)
 

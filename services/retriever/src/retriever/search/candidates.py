@@ -62,15 +62,15 @@ class Candidates:
                 by_meaning = [ranked(map(Hit._make, cosines.items())) for cosines in self._by_model()]
             return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
         bm25: Mapping[str, float] = self.sparse
-        expands = self._request.options.expand and len(self._index_by_id) >= expansion.LEAST_BACKGROUND
+        expands = self._request.options.expand and len(self._index_by_id) >= expansion.MIN_CANDIDATES
         if self._request.fuses_scores and not query.skip_missing_scores:
             await self.add_dense(self._index_by_id)
             with self._timer.time("sparse"):
-                needed = expansion.BACKGROUND if expands else limit
+                needed = expansion.MAX_CANDIDATES if expands else limit
                 await self._add_bm25(self.sparse, self._request.terms, self._bound, needed)
         if expands:
             with self._timer.time("fuse"):
-                first = self._fused(bm25, expansion.BACKGROUND)
+                first = self._fused(bm25, expansion.MAX_CANDIDATES)
             bm25 = await self._expanded_scores(first, limit)
         with self._timer.time("fuse"):
             return self._fused(bm25, limit)
@@ -150,7 +150,7 @@ class Candidates:
 
     async def _expanded_scores(self, first: Sequence[Hit], limit: int | None) -> Mapping[str, float]:
         """Return BM25 scores for the expanded query, and add the chunks that it finds to the candidates."""
-        best = [hit.id for hit in first[: expansion.BACKGROUND]]
+        best = [hit.id for hit in first[: expansion.MAX_CANDIDATES]]
         with self._timer.time("expand"):
             await self._read_chunks(best)
             # If a chunk has no language, its document's record has it.
@@ -210,9 +210,9 @@ class Candidates:
             if id_ in self._chunks
         ]
         return [
-            self._encoder.passages([text], language)[0]
+            self._encoder.encode_passages([text], language)[0]
             for text, language in found
-            if self._encoder.fits(text, language)
+            if self._encoder.can_tokenize(text, language)
         ]
 
     async def _sparse_scores(self, index: Index, terms: Terms, ids: list[str]) -> dict[str, float]:

@@ -8,10 +8,10 @@ from text.sentences import sentences
 from retriever.domain.query import Passage
 from retriever.ports.store import Terms
 from retriever.ports.term_encoder import TermEncoder
-from retriever.search.expansion import rarity
+from retriever.search.expansion import idf
 
-_SENTENCES = 2
-_LEAST_CHARACTERS = 12
+_MAX_SENTENCES = 2
+_MIN_CHARACTERS = 12
 
 
 def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -> list[Passage]:
@@ -27,14 +27,14 @@ def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -
     """
     split = [() if passage.captions else _sentences(passage.text) for passage in passages]
     words = [
-        encoder.passages(texts, passage.document.analysis_language) if texts else []
+        encoder.encode_passages(texts, passage.document.analysis_language) if texts else []
         for passage, texts in zip(passages, split, strict=True)
     ]
     all_sentences = [sentence_terms for group in words for sentence_terms in group]
     frequencies = {
         index: sum(index in sentence_terms.indices for sentence_terms in all_sentences) for index in terms.indices
     }
-    weights = {index: rarity(count, len(all_sentences)) for index, count in frequencies.items() if count}
+    weights = {index: idf(count, len(all_sentences)) for index, count in frequencies.items() if count}
     return [
         passage if passage.captions else replace(passage, captions=_best(group, rated, weights))
         for passage, group, rated in zip(passages, split, words, strict=True)
@@ -44,11 +44,11 @@ def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -
 def _best(split: Sequence[str], words: Sequence[Terms], weights: dict[int, float]) -> tuple[str, ...]:
     scores = [sum(weights.get(index, 0.0) for index in set(sentence_terms.indices)) for sentence_terms in words]
     order = sorted(range(len(split)), key=lambda at: (-scores[at], at))
-    best = [at for at in order[:_SENTENCES] if scores[at] > 0]
+    best = [at for at in order[:_MAX_SENTENCES] if scores[at] > 0]
     # A second sentence that hardly matches the query only makes the caption longer.
     best = [at for at in best if scores[at] >= scores[best[0]] / 2]
     return tuple(split[at] for at in sorted(best))
 
 
 def _sentences(text: str) -> tuple[str, ...]:
-    return tuple(sentence for sentence in sentences(text) if len(sentence) >= _LEAST_CHARACTERS)
+    return tuple(sentence for sentence in sentences(text) if len(sentence) >= _MIN_CHARACTERS)

@@ -24,8 +24,8 @@ def diverse(scores: Sequence[float], terms: Sequence[Terms], diversity: float, c
         count: Number of passages to choose.
     """
     vectors = [_unit(passage_terms) for passage_terms in terms]
-    least, best = min((0.0, *scores)), max(scores, default=0.0)
-    relevance = [(score - least) / (best - least) if best > least else 1.0 for score in scores]
+    lowest, best = min((0.0, *scores)), max(scores, default=0.0)
+    relevance = [(score - lowest) / (best - lowest) if best > lowest else 1.0 for score in scores]
     similarity = [0.0] * len(scores)
     remaining = list(range(len(scores)))
     chosen: list[int] = []

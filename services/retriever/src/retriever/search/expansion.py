@@ -15,16 +15,16 @@ from operator import neg
 
 from retriever.ports.store import Terms
 
-FEEDBACK = 5
+FEEDBACK_PASSAGES = 5
 """Number of best passages that supply the words."""
-BACKGROUND = 30
+MAX_CANDIDATES = 30
 """Number of best candidates in which the frequency of words is counted. A word that most candidates have gets a low
 score."""
-LEAST_BACKGROUND = 15
+MIN_CANDIDATES = 15
 """With fewer candidates, the query is not expanded: the words of the best passages and of all candidates do not
 differ enough."""
-_WORDS = 10
-_WEIGHT = 0.1  # weight of the best added word; words of the query have weight 1
+_MAX_ADDED_WORDS = 10
+_MAX_ADDED_WEIGHT = 0.1  # weight of the best added word; words of the query have weight 1
 
 
 def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
@@ -32,32 +32,34 @@ def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
 
     Args:
         query: The terms of the query.
-        candidates: The terms of the first `BACKGROUND` candidates, best first.
+        candidates: The terms of the first `MAX_CANDIDATES` candidates, best first.
     """
-    if len(candidates) < LEAST_BACKGROUND:
+    if len(candidates) < MIN_CANDIDATES:
         return query
-    feedback = candidates[:FEEDBACK]
+    feedback = candidates[:FEEDBACK_PASSAGES]
     # Only the words of the best passages are counted: most words are in other candidates alone.
     counted = set(itertools.chain.from_iterable(passage_terms.indices for passage_terms in feedback))
     frequency = Counter(
         itertools.chain.from_iterable(counted.intersection(passage_terms.indices) for passage_terms in candidates)
     )
-    rarities = {count: rarity(count, len(candidates)) for count in set(frequency.values())}
+    idfs = {count: idf(count, len(candidates)) for count in set(frequency.values())}
     scores: dict[int, float] = {}
     for passage_terms in feedback:
         for index, weight in zip(passage_terms.indices, passage_terms.weights, strict=True):
-            scores[index] = scores.get(index, 0.0) + weight * rarities[frequency[index]]
-    best = [index for _, index in heapq.nsmallest(_WORDS, zip(map(neg, scores.values()), scores, strict=True))]
+            scores[index] = scores.get(index, 0.0) + weight * idfs[frequency[index]]
+    best = [
+        index for _, index in heapq.nsmallest(_MAX_ADDED_WORDS, zip(map(neg, scores.values()), scores, strict=True))
+    ]
     if not best:
         return query
     weights = dict(zip(query.indices, query.weights, strict=True))
     for index in best:
-        weights[index] = weights.get(index, 0.0) + _WEIGHT * (scores[index] / scores[best[0]])
+        weights[index] = weights.get(index, 0.0) + _MAX_ADDED_WEIGHT * (scores[index] / scores[best[0]])
     indices = sorted(weights)
     return Terms(indices, [weights[index] for index in indices])
 
 
-def rarity(frequency: int, count: int) -> float:
+def idf(frequency: int, count: int) -> float:
     """Return the inverse document frequency (IDF) of a word, as BM25 defines it.
 
     Args:

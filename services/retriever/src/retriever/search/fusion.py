@@ -82,10 +82,10 @@ def contenders(
     missing = [id_ for id_ in scores if id_ not in bm25]
     if limit is None or limit >= len(scores) or not bm25:
         return missing
-    least = sorted(scores.values(), reverse=True)[limit - 1]
+    threshold = sorted(scores.values(), reverse=True)[limit - 1]
     highest = max(bm25.values())
     gain = (1 - dense_weight) * (bound / highest) if highest > 0 else 0.0
-    return [id_ for id_ in missing if scores[id_] + gain >= least]
+    return [id_ for id_ in missing if scores[id_] + gain >= threshold]
 
 
 def _sums(dense: Sequence[Mapping[str, float]], bm25: Mapping[str, float], dense_weight: float) -> dict[str, float]:

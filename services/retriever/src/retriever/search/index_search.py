@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from servicekit.principal import Principal
 
-from retriever.concurrency.together import together
+from retriever.concurrency.gathering import gather_all
 from retriever.domain.index import Fusion
 from retriever.domain.query import Mode, Query
 from retriever.embedding.query_vectors import QueryVector, Vectors
@@ -16,7 +16,7 @@ from retriever.ports.store import Terms
 from retriever.search.ranking_options import RankingOptions
 from retriever.search.step_timer import StepTimer
 
-_LEAST_CANDIDATES = 50
+_MIN_CANDIDATES = 50
 _CANDIDATES_FACTOR = 4
 
 
@@ -40,7 +40,7 @@ class Request:
     @property
     def depth(self) -> int:
         """The number of candidates that each search returns."""
-        return max(_CANDIDATES_FACTOR * self.query.top, self.pool, _LEAST_CANDIDATES)
+        return max(_CANDIDATES_FACTOR * self.query.top, self.pool, _MIN_CANDIDATES)
 
     @property
     def fuses_scores(self) -> bool:
@@ -75,7 +75,7 @@ class IndexResults:
 async def search_all(indexes: Sequence[Index], request: Request, timer: StepTimer) -> dict[Index, IndexResults]:
     """Search the indexes: those on a server concurrently, those in this process one after the other."""
     remote = [index for index in indexes if index.collection.remote is not None]
-    found = dict(zip(remote, await together(*(_search(index, request, timer) for index in remote)), strict=True))
+    found = dict(zip(remote, await gather_all(*(_search(index, request, timer) for index in remote)), strict=True))
     for index in indexes:
         if index not in found:
             if found:

@@ -7,7 +7,7 @@ neighbours.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from retriever.concurrency.together import together
+from retriever.concurrency.gathering import gather_all
 from retriever.domain.query import Passage
 from retriever.indexes.open_index import Index
 from retriever.ports.store import StoredChunk
@@ -67,7 +67,7 @@ async def _read_ahead(
     return dict(
         zip(
             (passage.id for passage in ahead),
-            await together(*(_read(passage, count, indexes) for passage in ahead)),
+            await gather_all(*(_read(passage, count, indexes) for passage in ahead)),
             strict=True,
         )
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from retriever.domain.language import AUTO, DEFAULT, LATIN, LEGACY, UNSPACED, of_script
+from retriever.domain.language import AUTO, DEFAULT, LATIN, LEGACY, UNSPACED, script_language
 from retriever.indexes.open_index import Index
 from retriever.languages.detector import LanguageDetector
 from retriever.ports.store import Terms
@@ -26,14 +26,16 @@ class QueryWords:
         self._encoder = encoder
         self._detector = detector
 
-    async def of(self, text: str, indexes: Iterable[Index]) -> Mapping[Index, Terms]:
+    async def terms(self, text: str, indexes: Iterable[Index]) -> Mapping[Index, Terms]:
         """Return the terms of a query for each index."""
         by_languages: dict[tuple[str, ...], Terms] = {}
         words: dict[Index, Terms] = {}
         for index in indexes:
             languages = await self._languages(text, index)
             if languages not in by_languages:
-                by_languages[languages] = merged(self._encoder.query(text, language) for language in languages)
+                by_languages[languages] = merged(
+                    self._encoder.encode_query(text, language) for language in languages
+                )
             words[index] = by_languages[languages]
         return words
 
@@ -42,7 +44,7 @@ class QueryWords:
         if language == LEGACY:
             return (LEGACY,)
         known = await index.languages() if language == AUTO else {language: 1}
-        by_script = of_script(text)
+        by_script = script_language(text)
         if by_script == "zh" and "ja" in known:  # Japanese words may have no kana
             return ("ja", "zh") if "zh" in known else ("ja",)
         if by_script is not None:

@@ -9,7 +9,7 @@ from retriever.domain.query import Mode, Query
 
 T = TypeVar("T")
 
-DENSE_WEIGHT = 0.5
+DEFAULT_DENSE_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,9 @@ def resolve_options(query: Query, settings: Iterable[IndexSettings]) -> RankingO
     return RankingOptions(
         fusion,
         _first(
-            query.dense_weight, _agreed(index_settings.dense_weight for index_settings in settings), DENSE_WEIGHT
+            query.dense_weight,
+            _agreed(index_settings.dense_weight for index_settings in settings),
+            DEFAULT_DENSE_WEIGHT,
         ),
         may_expand
         and _first(query.expand, _agreed(index_settings.expand for index_settings in settings), hybrid_by_scores),

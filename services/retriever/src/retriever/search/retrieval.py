@@ -117,7 +117,7 @@ class Retrieval:
     async def _all_words(self, principal: Principal, query: Query) -> Terms:
         """Return the query's terms in all languages of its indexes."""
         indexes = [await self._indexes.get(principal.tenant, name) for name in dict.fromkeys(query.indexes)]
-        return merged((await self._words.of(query.text, indexes)).values())
+        return merged((await self._words.terms(query.text, indexes)).values())
 
     def _pool(self, query: Query, top: int) -> int:
         """Return how many passages are read before the best are chosen."""
@@ -137,7 +137,7 @@ class Retrieval:
             comparable = [passage for passage in passages if passage.reranker_score is not None] or passages
             scores = [_relevance(passage) for passage in comparable]
             terms = [
-                self._encoder.passages([passage.text], passage.document.analysis_language)[0]
+                self._encoder.encode_passages([passage.text], passage.document.analysis_language)[0]
                 for passage in comparable
             ]
             chosen = diversity.diverse(scores, terms, query.diversity, top)
@@ -149,7 +149,7 @@ class Retrieval:
         indexes = [await self._indexes.get(principal.tenant, name, wait=False) for name in names]
         vectors = await self._embed(query, indexes, timer)
         options = resolve_options(query, [index.spec.settings for index in indexes])
-        request = Request(query, options, principal, pool, vectors, await self._words.of(query.text, indexes))
+        request = Request(query, options, principal, pool, vectors, await self._words.terms(query.text, indexes))
         found: dict[Index, IndexResults] = {}
         for _ in range(_MAX_ROUNDS):
             old = [index for index in indexes if index not in found or found[index].revision != index.revision]
@@ -163,7 +163,7 @@ class Retrieval:
         needed = query.mode is not Mode.TEXT or query.minimum_dense_score is not None
         if not needed and query.skip_missing_scores:
             return {}
-        embed = self._vectors.needed if needed else self._vectors.available
+        embed = self._vectors.embed if needed else self._vectors.embed_if_available
         with timer.time("embed"):
             return await embed(query.text, [index.spec for index in indexes])
 
@@ -178,8 +178,8 @@ class Retrieval:
             order = [hit for hit in order if hit.score >= query.minimum_score]
         if query.minimum_dense_score is not None:
             await candidates.add_dense(hit.id for hit in order)
-            least = query.minimum_dense_score
-            order = [hit for hit in order if candidates.dense.get(hit.id, -math.inf) >= least]
+            minimum = query.minimum_dense_score
+            order = [hit for hit in order if candidates.dense.get(hit.id, -math.inf) >= minimum]
         best = order[: request.pool]
         if not query.skip_missing_scores:
             await candidates.add_missing([hit.id for hit in best])

@@ -1,4 +1,7 @@
-"""Durable files, and locks on directories. Except `until_free`, the functions block: call them from a thread."""
+"""Durable files, and locks on directories.
+
+Except `wait_until_unlocked`, the functions block: call them from a thread.
+"""
 
 import asyncio
 import contextlib
@@ -17,8 +20,8 @@ _MAX_OWNER_BYTES = 512
 _POLL_SECONDS = 0.05
 
 
-def own(directory: Path) -> int:
-    """Lock a directory for this process until `disown` or the end of the process. Create it if necessary.
+def lock(directory: Path) -> int:
+    """Lock a directory for this process until `unlock` or the end of the process. Create it if necessary.
 
     Raises:
         Unavailable: Another process holds the lock. The message names that process.
@@ -39,20 +42,20 @@ def own(directory: Path) -> int:
     return descriptor
 
 
-async def until_free(directory: Path, seconds: float) -> None:
+async def wait_until_unlocked(directory: Path, seconds: float) -> None:
     """Wait until no process has a directory locked, at most for this time. After that, return without an error."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
-            disown(own(directory))
+            unlock(lock(directory))
         except Unavailable:
             await asyncio.sleep(_POLL_SECONDS)
         else:
             return
 
 
-def disown(descriptor: int) -> None:
-    """Unlock a directory. The descriptor is the one that `own` returned."""
+def unlock(descriptor: int) -> None:
+    """Unlock a directory. The descriptor is the one that `lock` returned."""
     os.close(descriptor)
 
 
@@ -114,7 +117,7 @@ def _next_data(descriptor: int, position: int) -> int | None:
         raise
 
 
-def size_of(directory: Path) -> int:
+def disk_usage(directory: Path) -> int:
     """Return the disk space of the files under a directory, in bytes."""
     size = 0
     for path in directory.rglob("*"):
@@ -123,7 +126,7 @@ def size_of(directory: Path) -> int:
     return size
 
 
-def numbered(directory: Path) -> Path:
+def create_numbered(directory: Path) -> Path:
     """Create a subdirectory whose name is the next number, and return it."""
     while True:
         existing = [int(path.name) for path in directory.iterdir() if path.name.isdecimal()]

@@ -22,7 +22,16 @@ from retriever.domain.fields import check_document
 from retriever.domain.index import IndexSpec
 from retriever.domain.language import AUTO, LANGUAGES, LEGACY
 from retriever.ports.store import ChunkPoint, Terms
-from retriever.storage.snapshot_writer import KIND, MANIFEST, POINTS, PREFIX, VERSION, ChunkEntry, Manifest, Record
+from retriever.storage.snapshot_writer import (
+    KIND,
+    MANIFEST,
+    POINTS,
+    PREFIX_BYTES,
+    VERSION,
+    ChunkEntry,
+    Manifest,
+    Record,
+)
 
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
 _MAX_MANIFEST_BYTES = 64 * 1024
@@ -89,14 +98,14 @@ def read(directory: Path, manifest: Manifest, spec: IndexSpec) -> Iterator[tuple
 def _frames(file: BinaryIO, manifest: Manifest) -> Iterator[Record | ChunkEntry]:
     digest = hashlib.sha256()
     size = 0
-    while prefix := file.read(PREFIX):
+    while prefix := file.read(PREFIX_BYTES):
         length = int.from_bytes(prefix, "big")
         body = file.read(min(length, _MAX_FRAME_BYTES))
-        if len(prefix) < PREFIX or len(body) < length:
+        if len(prefix) < PREFIX_BYTES or len(body) < length:
             raise damaged("it is truncated")
         digest.update(prefix)
         digest.update(body)
-        size += PREFIX + length
+        size += PREFIX_BYTES + length
         try:
             yield _decoder.decode(body)
         except (ValueError, RecursionError) as error:

@@ -35,7 +35,7 @@ MANIFEST = "manifest.json"
 KIND = "causeway-index"
 VERSION = 1
 POINTS = re.compile(r"[0-9a-f]{32}\.points")
-PREFIX = 4
+PREFIX_BYTES = 4
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -158,7 +158,7 @@ class Writer:
             (self._directory / self._name).unlink()
 
     def _write(self, body: bytes) -> None:
-        frame = len(body).to_bytes(PREFIX, "big") + body
+        frame = len(body).to_bytes(PREFIX_BYTES, "big") + body
         self._file.write(frame)
         self._digest.update(frame)
         self._size += len(frame)

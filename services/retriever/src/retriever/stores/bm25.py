@@ -13,11 +13,11 @@ from qdrant_edge import Bm25, Bm25Config, SparseVector, TokenizerType
 
 from retriever.byte_cache import ByteCache
 from retriever.concurrency.scheduler import Scheduler
-from retriever.domain.language import LEGACY, UNSPACED, analysed_as, of_script
+from retriever.domain.language import LEGACY, UNSPACED, analysis_language_of, script_language
 from retriever.ports.store import Terms
 
 _SLICE = 16  # texts; with 200 words each, they take about 2 ms
-_MOST_BYTES = 32 * 1024 * 1024
+_MAX_CACHE_BYTES = 32 * 1024 * 1024
 _WORD_BYTES = 72
 """Size of a word in `Terms`: an integer, a float, and their slots in two lists."""
 _KANA = re.compile("[\u3040-\u30ff]")
@@ -32,19 +32,19 @@ class Bm25Encoder:
         self._scheduler = scheduler
         self._models: dict[str, Bm25] = {}
         # Terms depend only on the text and the language, so cache entries never become stale.
-        self._passages: ByteCache[tuple[str, str], Terms] = ByteCache(_MOST_BYTES)
+        self._passages: ByteCache[tuple[str, str], Terms] = ByteCache(_MAX_CACHE_BYTES)
 
-    def query(self, text: str, language: str) -> Terms:
+    def encode_query(self, text: str, language: str) -> Terms:
         """Return the terms of a query."""
         return self._terms(language, text, is_query=True)
 
-    def passages(self, texts: Sequence[str], language: str) -> list[Terms]:
+    def encode_passages(self, texts: Sequence[str], language: str) -> list[Terms]:
         """Return the terms of a few texts from a cache, because searches often find the same passages."""
         return [self._passage(text, language) for text in texts]
 
-    def fits(self, text: str, language: str) -> bool:
+    def can_tokenize(self, text: str, language: str) -> bool:
         """Return whether the text can be split into words. The rules of `LEGACY` need spaces between words."""
-        return language != LEGACY or of_script(text) not in UNSPACED
+        return language != LEGACY or script_language(text) not in UNSPACED
 
     def _passage(self, text: str, language: str) -> Terms:
         known = self._passages.get((language, text))
@@ -53,7 +53,7 @@ class Bm25Encoder:
             self._passages.put((language, text), known, 4 * len(text) + _WORD_BYTES * len(known.indices))
         return known
 
-    async def documents(self, texts: Sequence[str], language: str) -> list[Terms]:
+    async def encode_documents(self, texts: Sequence[str], language: str) -> list[Terms]:
         """Return the terms of texts, computed in slices."""
         terms: list[Terms] = []
         for start in range(0, len(texts), _SLICE):
@@ -62,7 +62,7 @@ class Bm25Encoder:
         return terms
 
     def _document(self, text: str, language: str) -> Terms:
-        return self._terms(analysed_as(text, language), text)
+        return self._terms(analysis_language_of(text, language), text)
 
     def _terms(self, language: str, text: str, *, is_query: bool = False) -> Terms:
         if language == "ko":

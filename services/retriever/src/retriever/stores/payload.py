@@ -29,10 +29,10 @@ FACTS = "facts"
 NUMBERS = "numbers"
 STORED_CHUNK_FIELDS = ["document_id", "number", "page", "headings", "text", "overlap", "separator"]
 
-_LONGEST_FACT = 128
+_MAX_FACT_LENGTH = 128
 """Maximum length of a fact in characters. In place of a longer fact, its SHA-256 digest is stored."""
 
-_record = msgspec.json.Decoder(Document)
+_record_decoder = msgspec.json.Decoder(Document)
 
 Payload = dict[str, Any]
 
@@ -46,7 +46,7 @@ class ChunkPayloads:
         self._facts = [kind(CHUNK), version(document.version), *_readers(document), *_facts(fields)]
         self._numbers = _numbers(fields)
 
-    def of(self, chunk: Chunk) -> Payload:
+    def build(self, chunk: Chunk) -> Payload:
         """Return the payload of a chunk."""
         page: list[Field] = [("page", chunk.page)]
         return {
@@ -63,7 +63,7 @@ class ChunkPayloads:
         }
 
 
-def of_record(document: Document) -> Payload:
+def record_payload(document: Document) -> Payload:
     """Return the payload of a document's record in the catalogue."""
     fields = fields_of(document)
     return {
@@ -74,14 +74,14 @@ def of_record(document: Document) -> Payload:
     }
 
 
-def of_mark(document_id: str) -> Payload:
+def mark_payload(document_id: str) -> Payload:
     """Return the payload of a mark."""
     return {FACTS: [kind(MARK)], "document_id": document_id}
 
 
-def record(payload: Payload) -> Document:
+def decode_record(payload: Payload) -> Document:
     """Decode the record in a payload."""
-    return _record.decode(payload["record"])
+    return _record_decoder.decode(payload["record"])
 
 
 def stored_chunk(
@@ -111,9 +111,9 @@ def kind(name: str) -> str:
     return f"kind:{name}"
 
 
-def version(of: Version) -> str:
+def version(document_version: Version) -> str:
     """Return the fact that a chunk is part of a version."""
-    return _keyword(f"version:{of.generation}:{of.document_id}")
+    return _keyword(f"version:{document_version.generation}:{document_version.document_id}")
 
 
 def reader(token: str) -> str:
@@ -129,7 +129,7 @@ def fact(name: str, value: Scalar) -> str:
 
 
 def _readers(document: Document) -> list[str]:
-    return [reader(token) for token in access.readers(document.access)]
+    return [reader(token) for token in access.document_tokens(document.access)]
 
 
 def _facts(fields: Iterable[Field]) -> list[str]:
@@ -137,7 +137,7 @@ def _facts(fields: Iterable[Field]) -> list[str]:
 
 
 def _keyword(text: str) -> str:
-    return text if len(text) <= _LONGEST_FACT else hashlib.sha256(text.encode()).hexdigest()
+    return text if len(text) <= _MAX_FACT_LENGTH else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _is_huge(value: Scalar) -> bool:

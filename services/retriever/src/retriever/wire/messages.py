@@ -213,7 +213,7 @@ def _add_passage(
         page=passage.page,
         headings=passage.headings,
         text=passage.text,
-        sourcepage=passage.document.cited_as(passage.page),
+        sourcepage=passage.document.citation(passage.page),
         score=passage.score,
         dense_score=passage.dense_score,
         sparse_score=passage.sparse_score,

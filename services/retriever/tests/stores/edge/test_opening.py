@@ -81,17 +81,17 @@ async def test_a_damaged_index_does_not_affect_others(tmp_path: Path) -> None:
             await bench.indexes.get("local", NAMES[0])
     with pytest.raises(Unavailable):
         await bench.indexes.create(IndexSpec("local", NAMES[0], "hashed-words-64", 64))
-    assert [index.spec.name for index in await bench.indexes.of("local")] == [NAMES[1]]
+    assert [index.spec.name for index in await bench.indexes.of_tenant("local")] == [NAMES[1]]
     await bench.aclose()
 
 
 async def test_a_successor_waits_until_the_store_is_free(tmp_path: Path) -> None:
     """A second process waits until no process owns the directory, or until the time-out."""
     first = EdgeStore(tmp_path, Scheduler())
-    waiting = asyncio.create_task(files.until_free(tmp_path, 600))
+    waiting = asyncio.create_task(files.wait_until_unlocked(tmp_path, 600))
     await asyncio.wait((waiting,), timeout=0.2)
     assert not waiting.done()
-    await files.until_free(tmp_path, 0.1)
+    await files.wait_until_unlocked(tmp_path, 0.1)
     await first.aclose()
     await waiting
     await EdgeStore(tmp_path, Scheduler()).aclose()

@@ -60,7 +60,9 @@ async def test_the_number_of_open_indexes_is_bounded(tmp_path: Path) -> None:
     before = resources()
     store, bench = await filled(tmp_path, OpenLimits(shards=MOST))
     await eventually(lambda: are_open(store) == ["index4", "index5"])
-    assert [index.spec.name for index in await bench.indexes.of("local")] == [f"index{n}" for n in range(COUNT)]
+    assert [index.spec.name for index in await bench.indexes.of_tenant("local")] == [
+        f"index{n}" for n in range(COUNT)
+    ]
     for number in (0, 1, 0, 2):
         assert await found(bench, f"index{number}") == [f"the ferry {number}"]
     await eventually(lambda: are_open(store) == ["index0", "index2"])
@@ -104,7 +106,7 @@ async def test_each_index_is_closed_in_a_slice_of_its_own(tmp_path: Path, monkey
     monkeypatch.setattr(LiveShard, "park", parked)
     counting = asyncio.create_task(count_iterations())
     store.parking._limits = OpenLimits(shards=1)
-    store.parking.make_room()
+    store.parking.park_soon()
     await eventually(lambda: are_open(store) == ["index5"])
     counting.cancel()
     assert len(iterations) == len(set(iterations)) == COUNT - 1
@@ -113,7 +115,7 @@ async def test_each_index_is_closed_in_a_slice_of_its_own(tmp_path: Path, monkey
 
 async def test_indexes_that_open_faster_than_others_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If too many indexes are open, each index that opens closes another one at once."""
-    monkeypatch.setattr(parking, "_MAX_WAITING", 1)
+    monkeypatch.setattr(parking, "_MAX_EXCESS", 1)
     scheduler = Scheduler()
     store = EdgeStore(tmp_path, scheduler, open_limits=OpenLimits(shards=MOST))
     bench = await Bench.open(store)
@@ -173,7 +175,7 @@ async def test_an_index_in_use_stays_open(tmp_path: Path) -> None:
         assert shard.is_open
     await shard.copy(tmp_path / "copy", to_rebuild=True)
     assert not shard.park()
-    shard.forget()
+    shard.stop_recording()
     begun = await store.create((await bench.indexes.get("local", "index1")).spec, beside=True)
     assert not begun.live.park()
     await begun.drop()

@@ -17,7 +17,7 @@ FIELDS = ["facts", "numbers[].key", "numbers[].value"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a shard of up to 4 points be small."""
-    monkeypatch.setattr(payload_indexes, "WITHOUT", 4)
+    monkeypatch.setattr(payload_indexes, "MAX_POINTS_WITHOUT_INDEXES", 4)
 
 
 async def collection(bench: Bench) -> EdgeCollection:

@@ -58,13 +58,13 @@ def fresh(collection: EdgeCollection) -> dict[str, StoredChunk]:
 
 
 @settings(max_examples=12, deadline=None)
-@given(writers=st.lists(STEPS, min_size=1, max_size=3), most_bytes=st.sampled_from([0, 5_000, 1_000_000]))
-def test_a_cached_read_equals_a_fresh_one(writers: list[list[tuple[str, str, int]]], most_bytes: int) -> None:
+@given(writers=st.lists(STEPS, min_size=1, max_size=3), max_bytes=st.sampled_from([0, 5_000, 1_000_000]))
+def test_a_cached_read_equals_a_fresh_one(writers: list[list[tuple[str, str, int]]], max_bytes: int) -> None:
     """A read between the slices of concurrent writers returns what the shard has, for any size of the cache."""
 
     async def check() -> None:
         with tempfile.TemporaryDirectory() as directory:
-            store = EdgeStore(Path(directory), Scheduler(), reads=ReadCache(most_bytes))
+            store = EdgeStore(Path(directory), Scheduler(), reads=ReadCache(max_bytes))
             collection = await store.create(SPEC)
             await write(collection, "add", "a", 1)
             await write(collection, "record", "a", 1)
@@ -79,7 +79,7 @@ def test_a_cached_read_equals_a_fresh_one(writers: list[list[tuple[str, str, int
                 assert dict(await collection.chunks(CHUNK_IDS)) == fresh(collection)
                 ids = [keys.document_point_id(keys.collection("local", "notes"), name) for name in DOCUMENTS]
                 points = collection._shard.retrieve([*ids], with_payload=["record"], with_vector=False)
-                records = [payload.record(point.payload or {}) for point in points]
+                records = [payload.decode_record(point.payload or {}) for point in points]
                 assert dict(await collection.records(DOCUMENTS)) == {
                     record.document_id: record for record in records
                 }
@@ -109,9 +109,9 @@ async def test_a_new_index_of_the_same_name_has_no_cached_reads(tmp_path: Path) 
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 900), st.booleans()), max_size=40), st.integers(0, 3000)
 )
-def test_a_cache_keeps_its_bound(steps: list[tuple[int, int, bool]], most_bytes: int) -> None:
+def test_a_cache_keeps_its_bound(steps: list[tuple[int, int, bool]], max_bytes: int) -> None:
     """A cache never exceeds its bytes, and holds the latest value of a key or none."""
-    cache: ByteCache[int, int] = ByteCache(most_bytes)
+    cache: ByteCache[int, int] = ByteCache(max_bytes)
     latest: dict[int, int] = {}
     for key, size, removes in steps:
         if removes:
@@ -120,7 +120,7 @@ def test_a_cache_keeps_its_bound(steps: list[tuple[int, int, bool]], most_bytes:
         else:
             cache.put(key, size, size)
             latest[key] = size
-        assert 0 <= cache.size_bytes <= most_bytes
+        assert 0 <= cache.size_bytes <= max_bytes
         assert all(cache.get(key) in (None, latest.get(key)) for key in range(10))
 
 

@@ -33,7 +33,7 @@ async def test_the_attributes_of_a_span() -> None:
     """A span names the system, the operation, the collection and the server, and has no other attribute."""
     span_exporter()
     async with serving() as server:
-        store = await QdrantStore.open(Connection.to(server.url, None, 5.0), Layout())
+        store = await QdrantStore.open(Connection.from_url(server.url, None, 5.0), Layout())
         made = await store.create(SPEC)
         await made.publish()
         with trace.get_tracer(__name__).start_as_current_span("search") as parent:
@@ -62,7 +62,7 @@ async def test_the_status_of_a_span() -> None:
         raise ConnectionError
 
     async with serving() as server:
-        connection = Connection.to(server.url, None, 5.0)
+        connection = Connection.from_url(server.url, None, 5.0)
         store = await QdrantStore.open(connection, Layout())
         with trace.get_tracer(__name__).start_as_current_span("a look") as parent, pytest.raises(Missing):
             await connection.read(AsyncQdrantClient.get_collection, "nothing")
@@ -90,7 +90,7 @@ async def test_no_span_is_recorded_outside_a_trace() -> None:
     """A call outside a trace creates no span."""
     exporter = span_exporter()
     async with serving() as server:
-        connection = Connection.to(server.url, None, 5.0)
+        connection = Connection.from_url(server.url, None, 5.0)
         before = len(exporter.get_finished_spans())
         await connection.check()
         await connection.read(AsyncQdrantClient.get_collections)

@@ -49,7 +49,7 @@ async def retrievers() -> AsyncIterator[tuple[Bench, Bench]]:
     """Open a retriever, and one with a clock that is ahead. `ahead` runs the work of the second one."""
 
     async def begin() -> Bench:
-        store = await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout())
+        store = await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout())
         return await Bench.open(store)
 
     async with serving() as server:

@@ -173,7 +173,7 @@ async def test_lost_copies_are_no_reason_to_avoid_a_node() -> None:
         node = store._connection._nodes[0]
         with structlog.testing.capture_logs() as logs:
             for _ in range(2):
-                node.failed("no answer in time")
+                node.avoid("no answer in time")
                 async with asyncio.timeout(20):
                     while node.is_avoided:  # noqa: ASYNC110  # no event signals it
                         await asyncio.sleep(0.05)
@@ -201,7 +201,7 @@ async def test_an_avoided_node_is_read_when_another_one_hangs() -> None:
     async with running() as cluster, opened(cluster, 0.5) as store:
         collection = await store.create(SPEC)
         await collection.mark("d")
-        store._connection._nodes[0].failed("a test")
+        store._connection._nodes[0].avoid("a test")
         cluster.freeze(cluster.nodes[1])
         async with asyncio.timeout(10):  # a call may take twice as long
             assert await collection.marked() == ["d"]
@@ -282,7 +282,7 @@ async def test_creating_an_existing_collection_logs_no_error() -> None:
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         with structlog.testing.capture_logs() as logs, pytest.raises(Unavailable, match="exists already"):
-            await collection.location.collection._create(SPEC.dimension, None)
+            await collection.location.collection._create_collection(SPEC.dimension, None)
         assert [log for log in logs if log["log_level"] == "error"] == []
 
 
@@ -310,14 +310,14 @@ async def test_the_hosts_of_the_settings_are_the_nodes() -> None:
         found = sorted(str(node._server["server.port"]) for node in store._connection._nodes)
         assert found == sorted(str(node.port) for node in cluster.nodes)
         await store.aclose()
-    near = Connection.to("http://qdrant:6335", None, 1.0, hosts=["127.0.0.2", "127.0.0.3:7"])
+    near = Connection.from_url("http://qdrant:6335", None, 1.0, hosts=["127.0.0.2", "127.0.0.3:7"])
     assert sorted((node._server["server.address"], node._server["server.port"]) for node in near._nodes) == [
         ("127.0.0.2", 6335),
         ("127.0.0.3", 7),
     ]
     await near.aclose()
     with pytest.raises(InvalidRequest, match="must be an address"):
-        Connection.to("http://qdrant", None, 1.0, hosts=["127.0.0.1:x"])
+        Connection.from_url("http://qdrant", None, 1.0, hosts=["127.0.0.1:x"])
 
 
 @pytest.mark.parametrize(("replicas", "copies", "least"), [(3, 1, 2), (2, 0, 1), (5, 2, 3)])

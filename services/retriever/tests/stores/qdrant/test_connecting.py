@@ -22,7 +22,7 @@ from servicekit.errors import DeadlineExceeded, InvalidRequest, Unavailable
 async def test_the_key_is_sent() -> None:
     """Every call carries the API key."""
     async with serving() as server:
-        store = await QdrantStore.open(Connection.to(server.url, SecretStr("sesame"), 5.0), Layout())
+        store = await QdrantStore.open(Connection.from_url(server.url, SecretStr("sesame"), 5.0), Layout())
         assert server.metadata["api-key"] == "sesame"
         await store.aclose()
 
@@ -94,7 +94,7 @@ async def test_a_server_that_is_too_old_is_refused() -> None:
     async with serving() as server:
         for version in ("1.18.4", "1.9.0-dev", "0.11"):
             server.version = version
-            connection = Connection.to(server.url, None, 5.0)
+            connection = Connection.from_url(server.url, None, 5.0)
             with pytest.raises(Unavailable, match=r"1\.19"):
                 await QdrantStore.open(connection, Layout())
             await connection.aclose()
@@ -106,14 +106,14 @@ async def test_a_server_that_is_too_old_is_refused() -> None:
 async def test_unavailable_servers_and_wrong_addresses() -> None:
     """A missing, failing or hanging server causes an error of `servicekit.errors`. So does a wrong address."""
     (port,) = free_ports(1)
-    connection = Connection.to(f"http://127.0.0.1:{port}", None, 1.0)
+    connection = Connection.from_url(f"http://127.0.0.1:{port}", None, 1.0)
     with pytest.raises(Unavailable, match="cannot be reached"):
         await QdrantStore.open(connection, Layout())
     await connection.aclose()
     with pytest.raises(InvalidRequest, match="CAUSEWAY_QDRANT_URL"):
-        Connection.to("qdrant:6334", None, 1.0)
+        Connection.from_url("qdrant:6334", None, 1.0)
     async with serving() as server:
-        store = await QdrantStore.open(Connection.to(server.url, None, 1.0), Layout())
+        store = await QdrantStore.open(Connection.from_url(server.url, None, 1.0), Layout())
         collection = await store.create(SPEC)
 
         async def broken(_: str) -> None:

@@ -58,7 +58,7 @@ async def test_a_mark_on_one_copy_counts() -> None:
         await collection.mark("d")
         for node in cluster.nodes[:2]:
             await node.client.delete(
-                collection.location.name, models.PointIdsList(points=[collection._marks.id("d")])
+                collection.location.name, models.PointIdsList(points=[collection._marks.point_id("d")])
             )
         assert await collection.marked() == ["d"]
 
@@ -179,7 +179,7 @@ async def test_a_write_without_a_response_is_read_back() -> None:
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.mark("d")
-        lease = collection.leases.held(collection._marks.id("d"))
+        lease = collection.leases.held(collection._marks.point_id("d"))
         assert lease is not None
         write = cluster.write
 

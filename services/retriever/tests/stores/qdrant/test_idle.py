@@ -22,7 +22,7 @@ LEASE = 1.0
 
 async def opened(server: Server, *, shared: bool, lease: float = 30.0) -> QdrantStore:
     """Open a retriever's store."""
-    return await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout(shared=shared), lease)
+    return await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout(shared=shared), lease)
 
 
 async def publish_index(store: QdrantStore, number: int) -> None:
@@ -101,7 +101,10 @@ async def test_a_late_passage_slows_one_search() -> None:
             await bench.put(Document("d", generation=generation), [f"the ferry {generation}"])
         collection = await store.find("local", INDEX)
         assert collection is not None
-        [chunk], [terms] = await bench.chunks(["the ferry 1"]), await bench.encoder.documents(["the ferry 1"], "en")
+        [chunk], [terms] = (
+            await bench.chunks(["the ferry 1"]),
+            await bench.encoder.encode_documents(["the ferry 1"], "en"),
+        )
         await collection.add_chunks(Document("d", generation=1), [ChunkPoint(str(uuid.uuid4()), chunk, terms)])
         for most in (3, 1):
             server.calls.clear()

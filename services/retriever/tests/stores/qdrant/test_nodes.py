@@ -85,7 +85,7 @@ async def test_a_wrong_key_is_reported_at_the_start() -> None:
 def mixed(first: Cluster, second: Cluster) -> Connection:
     """Return a connection to a node of the first cluster, then to nodes of the second one."""
     hosts = [*first.hosts, *second.hosts[1:]]
-    connection = Connection.to("http://qdrant", None, 20.0, hosts=hosts)
+    connection = Connection.from_url("http://qdrant", None, 20.0, hosts=hosts)
     connection._nodes.sort(key=lambda node: hosts.index(f"127.0.0.1:{node._server['server.port']}"))
     return connection
 
@@ -128,14 +128,14 @@ async def test_a_node_that_restarts_without_its_disk() -> None:
 async def test_a_node_that_is_avoided_for_long_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a node responds again after a failure, but must not be used, the reason is logged once."""
     monkeypatch.setattr("retriever.stores.qdrant.node._CATCH_UP_SECONDS", 0.0)
-    monkeypatch.setattr("retriever.stores.qdrant.node._SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("retriever.stores.qdrant.node._WARNING_INTERVAL_SECONDS", 0.0)
     async with running(1) as lone, running() as cluster:
         async with opened(cluster) as store:
             await (await store.create(SPEC)).publish()
         connection = mixed(lone, cluster)
         known = connection._nodes[0]
         with structlog.testing.capture_logs() as logs:
-            known.failed("UNAVAILABLE: away")
+            known.avoid("UNAVAILABLE: away")
             async with asyncio.timeout(20):
                 while lone.nodes[0].calls.count("ListAliases") < 3:  # noqa: ASYNC110  # no event signals it
                     await asyncio.sleep(0.02)

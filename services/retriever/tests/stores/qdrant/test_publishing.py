@@ -27,13 +27,13 @@ LEASE = 1.0
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeat changes of aliases almost without a pause."""
-    monkeypatch.setattr("retriever.stores.qdrant.location._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("retriever.stores.qdrant.location._RETRY_SECONDS", 0.01)
 
 
 @asynccontextmanager
 async def process(server: Server, *, shared: bool) -> AsyncIterator[QdrantStore]:
     """Open the store of a process."""
-    connection = Connection.to(server.url, None, 5.0)
+    connection = Connection.from_url(server.url, None, 5.0)
     store = await QdrantStore.open(connection, Layout(shared=shared), LEASE)
     try:
         yield store
@@ -212,7 +212,7 @@ async def test_a_change_after_the_removal_in_a_shared_collection(
     """The alias leads to an incarnation whose points are removed. Searches are refused until `tidy` has found this
     twice. Then the alias leads to the replaced incarnation again.
     """
-    monkeypatch.setattr("retriever.stores.qdrant.tidying._REMOVED", points or 20_000)
+    monkeypatch.setattr("retriever.stores.qdrant.tidying._MAX_REMOVED_POINTS", points or 20_000)
     async with changed_after_removal(points) as (server, other, _):
         await other.tidy()
         with pytest.raises(Unavailable):
@@ -264,7 +264,7 @@ async def test_a_change_is_not_repeated_after_the_lease() -> None:
     async with served(shared=False) as (server, bench):
         old, made = await published_collection(bench), await replacement_of(bench)
         await old.freeze(5.0)
-        lease = old.leases.held(old._marks.id("\0frozen"))
+        lease = old.leases.held(old._marks.point_id("\0frozen"))
         assert lease is not None
 
         async def failing(name: str) -> None:

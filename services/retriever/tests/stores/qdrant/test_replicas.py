@@ -30,7 +30,7 @@ async def replicas(count: int = 2, lease: float = 10.0) -> AsyncIterator[tuple[S
     async with serving() as server:
         benches = []
         for _ in range(count):
-            store = await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout(), lease)
+            store = await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout(), lease)
             benches.append(await Bench.open(store))
         try:
             yield server, benches
@@ -147,7 +147,7 @@ async def test_a_replica_dies_while_it_writes() -> None:
         begun = (await one.indexes.get(LOCAL.tenant, INDEX)).collection
         await begun.mark("d")
         document = Document("d", generation=2)
-        terms = await one.encoder.documents(["the new ferry"] * 3, "en")
+        terms = await one.encoder.encode_documents(["the new ferry"] * 3, "en")
         chunks = await one.chunks(["the new ferry"] * 3)
         points = [
             ChunkPoint(str(uuid.uuid4()), chunk, chunk_terms)

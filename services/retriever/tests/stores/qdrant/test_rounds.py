@@ -73,7 +73,7 @@ class Rounds:
 async def filled() -> AsyncIterator[tuple[Server, Bench, QdrantStore]]:
     """Give a server with an index of two documents, and the retriever that stored them."""
     async with serving() as server:
-        store = await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout())
+        store = await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout())
         bench = await Bench.open(store)
         await bench.put(Document("a", generation=1), TEXTS[:12])
         await bench.put(Document("b", generation=1), TEXTS[12:])
@@ -87,7 +87,7 @@ async def expire(bench: Bench) -> None:
     collection = (await bench.indexes.get("local", INDEX)).collection
     assert isinstance(collection, QdrantCollection)
     collection._current_until = 0.0
-    collection._unsettled.changed()
+    collection._unsettled.invalidate()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ async def test_a_batch_equals_single_searches() -> None:
         collection = (await bench.indexes.get("local", INDEX)).collection
         assert collection.remote is not None
         vector = (await bench.embedder.embed(["harbour fare"]))[0].tolist()
-        terms = bench.encoder.query("harbour fare", "en")
+        terms = bench.encoder.encode_query("harbour fare", "en")
         scored = await collection.remote.hybrid(vector, terms, 5, EVERYTHING)
         assert scored.dense == await collection.dense(vector, 5, EVERYTHING)
         assert scored.sparse == await collection.sparse(terms, 5, EVERYTHING)
@@ -184,7 +184,7 @@ async def test_settings_of_another_retriever_apply_to_the_next_search() -> None:
 @asynccontextmanager
 async def _another(server: Server) -> AsyncIterator[tuple[Bench, QdrantCollection]]:
     """Open a second retriever on the server, and give its view of the collection."""
-    store = await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout())
+    store = await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout())
     bench = await Bench.open(store)
     found = await store.find(LOCAL.tenant, INDEX)
     assert found is not None

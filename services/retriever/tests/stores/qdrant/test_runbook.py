@@ -73,7 +73,7 @@ async def test_the_commands_after_the_loss_of_a_disk() -> None:
 async def test_the_commands_for_an_alias_without_points() -> None:
     """The commands count the documents of an incarnation, and point an alias to it."""
     async with serving() as server:
-        store = await QdrantStore.open(Connection.to(server.url, None, 5.0), Layout(shared=True))
+        store = await QdrantStore.open(Connection.from_url(server.url, None, 5.0), Layout(shared=True))
         collection = await store.create(SPEC)
         await collection.put_record(Document("d", generation=1))
         name, alias = collection.location.name, collection.location.alias

@@ -37,7 +37,7 @@ LEASE = 1.0
 @asynccontextmanager
 async def opened(server: Server, layout: Layout = SHARED, lease: float = 30.0) -> AsyncIterator[QdrantStore]:
     """Open a process's store on a server."""
-    store = await QdrantStore.open(Connection.to(server.url, None, 5.0), layout, lease)
+    store = await QdrantStore.open(Connection.from_url(server.url, None, 5.0), layout, lease)
     try:
         yield store
     finally:
@@ -202,7 +202,7 @@ async def test_calls_without_the_filter_of_an_index_are_refused() -> None:
     async with serving() as server, opened(server) as store:
         collection = await store.create(SPEC)
         await put(collection, "a", 1, 1)
-        connection, name = Connection.to(server.url, None, 5.0), collection.location.name
+        connection, name = Connection.from_url(server.url, None, 5.0), collection.location.name
         everything = models.Filter(must=[models.FieldCondition(key="number", range=models.Range(gte=0))])
         selector = models.FilterSelector(filter=everything)
         vector = models.SparseVector(indices=[1], values=[1.0])

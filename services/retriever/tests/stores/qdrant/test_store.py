@@ -96,7 +96,7 @@ async def test_a_collection_without_a_specification_is_removed_after_a_while() -
         index = await one.create(SPEC)
         name, location = index.location.name, index.location
         await index.drop()
-        await location.make(SPEC)
+        await location.create(SPEC)
         await other.tidy()
         index = await one.create(SPEC)
         assert index.location.name == name
@@ -104,7 +104,7 @@ async def test_a_collection_without_a_specification_is_removed_after_a_while() -
         await other.tidy()
         await index.drop()
         await asyncio.sleep(lease * 3)
-        await location.make(SPEC)
+        await location.create(SPEC)
         await other.tidy()
         assert await server.client.collection_exists(name)
         await asyncio.sleep(lease * 3)

@@ -11,14 +11,14 @@ from pathlib import Path
 from ingest.domain import (
     Chunk,
     Document,
+    DownloadInfo,
     Failure,
-    Fetched,
     FileJob,
+    IndexProperties,
     Job,
     Status,
     Text,
     TextsJob,
-    Traits,
     VectorSpace,
 )
 from ingest.parsing.content import NO_MEMBERS, Head, Member, MemberLimits, Omission, Page, Part, Section
@@ -36,9 +36,9 @@ class MemoryOriginals:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
-        self.told: dict[str, Fetched] = {}
+        self.download_infos: dict[str, DownloadInfo] = {}
         self.failures = 0
-        """So many fetches from now on fail."""
+        """The number of the next fetches that fail."""
         self.defect: Exception | None = None
         """Raised by the next fetch."""
 
@@ -54,15 +54,15 @@ class MemoryOriginals:
             raise NotFound("The original of the document is gone.", resource=object_name)
         await asyncio.to_thread(target.write_bytes, self.objects[object_name])
 
-    async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
+    async def put(self, object_name: str, source: Path, info: DownloadInfo) -> None:
         """See `ingest.ports.Originals.put`."""
         if object_name not in self.objects:
             self.objects[object_name] = await asyncio.to_thread(source.read_bytes)
-            self.told[object_name] = fetched
+            self.download_infos[object_name] = info
 
-    async def fetched(self, object_name: str) -> Fetched | None:
-        """See `ingest.ports.Originals.fetched`."""
-        return self.told.get(object_name, Fetched()) if object_name in self.objects else None
+    async def download_info(self, object_name: str) -> DownloadInfo | None:
+        """See `ingest.ports.Originals.download_info`."""
+        return self.download_infos.get(object_name, DownloadInfo()) if object_name in self.objects else None
 
     async def remove(self, object_name: str) -> None:
         """See `ingest.ports.Originals.remove`."""
@@ -90,7 +90,7 @@ def _version(job: Job, document: Document) -> tuple[str, str, str, str]:
 
 
 class LineReader:
-    """Read texts as JSON lines with id, text and metadata. Metadata with a suffix mean source code."""
+    """Reads texts as JSON lines with id, text and metadata. A text whose metadata has a suffix is source code."""
 
     def read(self, path: Path) -> Iterator[Text]:
         """See `ingest.ports.TextReader.read`."""
@@ -101,11 +101,10 @@ class LineReader:
 
 
 class TextParser:
-    """Read UTF-8 text, in which form feeds separate pages.
+    """Parses UTF-8 text, in which form feeds separate pages.
 
-    A page of ``scan`` alone is recognised as ``recognised``.
-
-    A page's picture is its number. A name that ends with ``.zip`` makes of JSON an archive: a text of each name.
+    A page with the text ``scan`` is an image with the text ``recognised``. The picture of a page is its number. A
+    file whose name ends with ``.zip`` is an archive: a JSON object with the text of each file by its name.
     """
 
     async def parse(
@@ -144,32 +143,32 @@ class TextParser:
                 raise UnreadableDocument(f"The document is damaged: page {number + 1} cannot be read.")
 
     def read_short(self, content: bytes, sourcefile: str) -> Sequence[Part] | None:
-        """See `ingest.ports.Parser.read_short`. Only a name that begins with ``short`` is one of a short text."""
+        """See `ingest.ports.Parser.read_short`. A text is short if its name begins with ``short``."""
         if not sourcefile.startswith("short"):
             return None
         return Head("text/plain"), Page(0, (Section((), content.decode()),))
 
 
 class MemoryIndex:
-    """The retriever's side of an upsert with its rules."""
+    """A retriever in memory, with the rules that `ingest.ports.Index` describes."""
 
     def __init__(self) -> None:
         self.documents: dict[Key, tuple[Document, list[Chunk]]] = {}
         self.spaces: dict[tuple[str, str], VectorSpace] = {}
         self.chunking: tuple[int | None, int | None] = (None, None)
-        """By tenant and index."""
+        """The maximum tokens and the maximum overlap of a chunk, for all indexes."""
         self.ocr = True
         self.down = False
         self.stored = 0
-        self.taking = asyncio.Event()
-        self.taking.set()
-        """Cleared, a batch that has been handed over is not taken: back-pressure."""
+        self.reading = asyncio.Event()
+        self.reading.set()
+        """While this event is cleared, the index reads no batches (back-pressure)."""
 
-    async def traits(self, job: Job) -> Traits | None:
-        """See `ingest.ports.Index.traits`."""
+    async def properties(self, job: Job) -> IndexProperties | None:
+        """See `ingest.ports.Index.properties`."""
         self._check()
         space = self.spaces.get((job.principal.tenant, job.index))
-        return Traits(space, *self.chunking, ocr=self.ocr) if space else None
+        return IndexProperties(space, *self.chunking, ocr=self.ocr) if space else None
 
     async def find(self, job: Job, document_id: str) -> Document | None:
         """See `ingest.ports.Index.find`."""
@@ -177,9 +176,9 @@ class MemoryIndex:
         found = self.documents.get((job.principal.tenant, job.index, document_id))
         return found[0] if found else None
 
-    async def look_up(self, job: Job, document_id: str) -> tuple[Traits | None, Document | None]:
+    async def look_up(self, job: Job, document_id: str) -> tuple[IndexProperties | None, Document | None]:
         """See `ingest.ports.Index.look_up`."""
-        return await self.traits(job), await self.find(job, document_id)
+        return await self.properties(job), await self.find(job, document_id)
 
     async def update(self, job: Job, document: Document) -> bool:
         """See `ingest.ports.Index.update`."""
@@ -204,13 +203,13 @@ class MemoryIndex:
         self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
     ) -> None:
         """See `ingest.ports.Index.store`."""
-        there = await self.traits(job)
+        there = await self.properties(job)
         if there is not None and there.space != space:
             raise Unavailable("The index has vectors of another embedding model.")
         _check_age(await self.find(job, document.document_id), document)
         chunks: list[Chunk] = []
         async for batch in batches:
-            await self.taking.wait()
+            await self.reading.wait()
             self._check()
             assert batch.vectors.shape == (len(batch.chunks), space.dimension)
             assert len(batch.chunks) <= 64
@@ -233,12 +232,12 @@ class MemoryIndex:
             found = self.documents.pop((job.principal.tenant, job.index, id_), None)
             if found is not None:
                 removed.append(found[0])
-                inner = [each.document_id for each in await self.members(job, id_)]
+                inner = [member.document_id for member in await self.members(job, id_)]
                 removed += await self.remove(job, inner)
         return removed
 
-    async def answers(self) -> bool:
-        """See `ingest.ports.Index.answers`."""
+    async def is_ready(self) -> bool:
+        """See `ingest.ports.Index.is_ready`."""
         return not self.down
 
     def _check(self) -> None:
@@ -280,7 +279,7 @@ class MemoryJobs:
 
 
 class MemoryQueue:
-    """A queue that returns a job again after it was given back."""
+    """A queue that redelivers returned jobs."""
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[tuple[Job, int, Mapping[str, str]]] = asyncio.Queue()

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from ingest.domain import Fetched, Validators
+from ingest.domain import DownloadInfo, Validators
 from servicekit.errors import NotFound
 
 
@@ -11,14 +11,14 @@ class MemoryWeb:
     """Pages by URL, each with its validators."""
 
     def __init__(self) -> None:
-        self.pages: dict[str, tuple[bytes, Fetched]] = {}
+        self.pages: dict[str, tuple[bytes, DownloadInfo]] = {}
         self.bodies = 0
         """The number of sent bodies."""
         self.sending = asyncio.Event()
         self.sending.set()
         """Clear this event to hold all responses."""
 
-    async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
+    async def fetch(self, url: str, target: Path, known: Validators | None) -> DownloadInfo | None:
         """See `ingest.ports.Web.fetch`."""
         await self.sending.wait()
         if url not in self.pages:

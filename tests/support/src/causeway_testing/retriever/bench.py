@@ -74,7 +74,7 @@ class Bench:
     def rebuilds(self, *embedders: Embedder) -> Rebuilds:
         """Return a `Rebuilds` with further models."""
         models = [EmbeddingModel.of(each) for each in (self.embedder, *embedders)]
-        return Rebuilds(self.indexes, EmbeddingModels(models), self.words, patience=0.05)
+        return Rebuilds(self.indexes, EmbeddingModels(models), self.words, retry_seconds=0.05)
 
     def snapshots(self, directory: Path) -> Snapshots:
         """Return a `Snapshots` for a directory."""
@@ -85,7 +85,7 @@ class Bench:
         """Open all indexes of a store. ``scheduler`` must be the store's own scheduler, if the store has one."""
         indexes = await Indexes.open(store)
         for tenant, _ in await store.notes():
-            await indexes.of(tenant)
+            await indexes.of_tenant(tenant)
         return cls(store, indexes, scheduler or Scheduler(), **limits)
 
     async def aclose(self) -> None:

@@ -12,7 +12,7 @@ from causeway_testing.retriever.qdrant import Server
 
 async def assert_nothing_left(bench: Bench) -> None:
     """Assert that no index has a mark, or a chunk that the catalogue does not know."""
-    for index in await bench.indexes.of(LOCAL.tenant):
+    for index in await bench.indexes.of_tenant(LOCAL.tenant):
         assert await index.collection.marked() == []
         records = await index.collection.records(await index.collection.document_ids(EVERYTHING))
         known = sum(record.chunk_count for record in records.values())

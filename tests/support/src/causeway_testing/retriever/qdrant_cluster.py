@@ -306,7 +306,7 @@ async def opened(
     cluster: Cluster, try_seconds: float = 5.0, layout: Layout = LAYOUT, lease: float = 30.0
 ) -> AsyncIterator[QdrantStore]:
     """Open a retriever's store on a cluster. It prefers the nodes in their order."""
-    connection = Connection.to("http://qdrant", None, 20.0, hosts=cluster.hosts, try_seconds=try_seconds)
+    connection = Connection.from_url("http://qdrant", None, 20.0, hosts=cluster.hosts, try_seconds=try_seconds)
     connection._nodes.sort(key=lambda node: cluster.hosts.index(f"127.0.0.1:{node._server['server.port']}"))
     store = await QdrantStore.open(connection, layout, lease)
     try:

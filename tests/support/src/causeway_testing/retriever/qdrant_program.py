@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from causeway_testing.retriever.qdrant_cluster import FORWARD_SECONDS, Cluster, Node
 from causeway_testing.servers import free_ports
@@ -140,7 +140,7 @@ async def serve(environment: Mapping[str, str], uri: str | None, bootstrap: str 
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     beating = asyncio.create_task(_beat(writer))
     await stopped.wait()
-    await ended(beating)
+    await cancel_and_wait(beating)
     writer.write(_LEAVE)
     await writer.drain()
     for each in listening:
@@ -185,7 +185,7 @@ def _relay(port: int) -> Any:
         there = asyncio.create_task(_pump(reader, inner_writer))
         back = asyncio.create_task(_pump(inner_reader, writer))
         await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
-        await ended(there, back)
+        await cancel_and_wait(there, back)
         writer.close()
         inner_writer.close()
 

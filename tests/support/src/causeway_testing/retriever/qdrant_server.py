@@ -37,8 +37,8 @@ async def running_server(*, shared: bool = False) -> AsyncIterator[Callable[[], 
     hosts = list(filter(None, os.environ.get("CAUSEWAY_QDRANT_HOSTS", "").split(",")))
     count = max(1, len(hosts))
     layout = Layout(f"test-{uuid.uuid4().hex}", replicas=count, write_consistency=count // 2 + 1, shared=shared)
-    yield lambda: QdrantStore(Connection.to(url, None, 20.0, hosts=hosts), layout)
-    connection = Connection.to(url, None, 20.0, hosts=hosts)
+    yield lambda: QdrantStore(Connection.from_url(url, None, 20.0, hosts=hosts), layout)
+    connection = Connection.from_url(url, None, 20.0, hosts=hosts)
     for each in (await connection.read(AsyncQdrantClient.get_collections)).collections:
         if each.name.startswith((f"{layout.prefix}.", f"{layout.prefix}{SPACE}.")):
             await connection.write(AsyncQdrantClient.delete_collection, each.name)

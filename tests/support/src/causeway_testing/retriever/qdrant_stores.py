@@ -20,7 +20,7 @@ LEASE = 1.0
 @asynccontextmanager
 async def opened(server: Server, layout: Layout | None = None, lease: float = LEASE) -> AsyncIterator[QdrantStore]:
     """Open a store on a server, as a separate process does."""
-    store = await QdrantStore.open(Connection.to(server.url, None, 5.0), layout or Layout(), lease)
+    store = await QdrantStore.open(Connection.from_url(server.url, None, 5.0), layout or Layout(), lease)
     try:
         yield store
     finally:

@@ -85,7 +85,7 @@ class AgentRequest:
             headers=self.headers,
         )
 
-    def question(self, question: str, indexes: tuple[str, ...], language: str) -> Turn:
+    def question_turn(self, question: str, indexes: tuple[str, ...], language: str) -> Turn:
         """Return the turn for a question to the model, with the profile's options."""
         frontend = self.frontend
         settings = Fields(dict(frontend.overrides), "overrides")
@@ -105,7 +105,7 @@ class AgentRequest:
         )
 
 
-def for_agents(frontend: Frontend) -> Frontend:
+def agent_profile(frontend: Frontend) -> Frontend:
     """Return the profile for agents, narrowed to the indexes of its ``mcp`` block."""
     if not frontend.agents.indexes:
         return frontend

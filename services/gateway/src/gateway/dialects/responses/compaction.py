@@ -12,10 +12,10 @@ from gateway.dialects.responses import record
 from gateway.dialects.responses.conversation import Item
 from gateway.dialects.responses.dialect import Responses
 from gateway.dialects.responses.exchange import ResponsesExchange
+from gateway.dialects.responses.item_cipher import COMPACTION
 from gateway.dialects.responses.members import usage_of
-from gateway.dialects.responses.sealed import COMPACTION
 from gateway.domain import Usage
-from gateway.domain.responses import named
+from gateway.domain.responses import with_id
 
 READ = (
     *("detectors", "image", "input", "instructions", "model", "previous_response_id", "prompt_cache_key"),
@@ -45,8 +45,8 @@ class Compactions:
         for name in raw:
             if name not in READ:
                 raise InvalidRequest(f"{name[:100]} is not a parameter of this request.", field=name[:100])
-        before = replace(request.before, store=False)
-        return self._responses.parse(replace(request, before=before), CompactionExchange)
+        continued = replace(request.continued, store=False)
+        return self._responses.parse(replace(request, continued=continued), CompactionExchange)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
@@ -80,10 +80,15 @@ class CompactionExchange(ResponsesExchange):
 
     def _user_messages(self) -> list[Item]:
         """Return the user's messages after the last summary, as the detectors changed them."""
-        before: list[Item] = []
-        for item in self.before.items:
-            before = [] if item["type"] == COMPACTION else [*before, item]
-        judged = None if self.context is None else self.context.judged
-        judged_items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, judged)
-        users = [item for item in (*before, *judged_items) if item["type"] == "message" and item["role"] == "user"]
-        return [named(item, self.response_id, f"u{at}") | {"status": "completed"} for at, item in enumerate(users)]
+        earlier_items: list[Item] = []
+        for item in self.continued.items:
+            earlier_items = [] if item["type"] == COMPACTION else [*earlier_items, item]
+        checked_turn = None if self.context is None else self.context.checked_turn
+        judged_items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, checked_turn)
+        user_messages = [
+            item for item in (*earlier_items, *judged_items) if item["type"] == "message" and item["role"] == "user"
+        ]
+        return [
+            with_id(item, self.response_id, f"u{at}") | {"status": "completed"}
+            for at, item in enumerate(user_messages)
+        ]

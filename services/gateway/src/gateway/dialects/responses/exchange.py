@@ -10,11 +10,11 @@ from servicekit.errors import CausewayError
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.responses import moderation, record
 from gateway.dialects.responses.conversation import Summary
+from gateway.dialects.responses.item_cipher import ItemCipher
 from gateway.dialects.responses.members import error_of, search_result, token_count, usage_of
 from gateway.dialects.responses.output import Output, OutputOptions
 from gateway.dialects.responses.parts import Events, encoded
 from gateway.dialects.responses.request import ENCRYPTED_REASONING, CheckedRequest
-from gateway.dialects.responses.sealed import Sealed
 from gateway.domain import (
     Batch,
     CompactionBegun,
@@ -33,12 +33,21 @@ from gateway.domain import (
     Usage,
 )
 from gateway.domain.deltas import choices_of, members_of
-from gateway.domain.responses import IN_PROGRESS, QUEUED, RESPONSE, RUNNING, ContinuedData, Stored, named, new_name
+from gateway.domain.responses import (
+    IN_PROGRESS,
+    QUEUED,
+    RESPONSE,
+    RUNNING,
+    ContinuedData,
+    Stored,
+    new_name,
+    with_id,
+)
 
 DROPPED_TOOLS = b"x-causeway-dropped-tools"
 DROPPED_ITEMS = b"x-causeway-dropped-items"
 _REASONS = {"content_filter": "content_filter", "length": "max_output_tokens"}
-_THOUGHTS = ("reasoning_content", "reasoning")
+_REASONING_MEMBERS = ("reasoning_content", "reasoning")
 _encode = msgspec.json.encode
 
 
@@ -48,10 +57,10 @@ class ResponsesExchange:
     Args:
         turn: The turn.
         checked: The request.
-        before: The stored data that the request continues.
-        sealed: Encrypts contents for the client.
+        continued: The stored data that the request continues.
+        cipher: Encrypts contents for the client.
         streaming: Whether the answer is a stream.
-        sources: Whether the response has ``source_nodes``, because the request names an index.
+        has_source_nodes: Whether the response has ``source_nodes``, because the request names an index.
 
     Attributes:
         background: Whether the response runs in the background, independently of the client's connection.
@@ -69,30 +78,30 @@ class ResponsesExchange:
         self,
         turn: Turn,
         checked: CheckedRequest,
-        before: ContinuedData,
-        sealed: Sealed,
+        continued: ContinuedData,
+        cipher: ItemCipher,
         *,
         streaming: bool,
-        sources: bool = False,
+        has_source_nodes: bool = False,
     ) -> None:
-        self.turn, self.checked, self.before = turn, checked, before
+        self.turn, self.checked, self.continued = turn, checked, continued
         self.streaming = streaming
-        self._sealed = sealed
-        self.store = before.store
+        self._cipher = cipher
+        self.store = continued.store
         self.background = bool(checked.fields.get("background"))
-        self.response_id = before.name or f"{RESPONSE}_{new_name()}"
-        owner = self.response_id.partition("_")[2]
+        self.response_id = continued.name or f"{RESPONSE}_{new_name()}"
+        id_suffix = self.response_id.partition("_")[2]
         dropped = ((DROPPED_TOOLS, checked.tools.dropped), (DROPPED_ITEMS, checked.dropped))
         listed = ((name, ", ".join(dict.fromkeys(kinds)).encode()) for name, kinds in dropped if kinds)
         self.headers: tuple[tuple[bytes, bytes], ...] = tuple(listed)
         self.context: Context | None = None
-        self.created = before.created or int(time.time())
-        self._model = turn.shown_model
+        self.created = continued.created or int(time.time())
+        self._model = turn.answer_model
         self._events = Events(obfuscates=checked.obfuscates and not self.background)
-        encrypts = sealed if ENCRYPTED_REASONING in checked.include else None
-        options = OutputOptions(checked.summarises, checked.logprobs, encrypts)
-        self._output = Output(self._events, owner, checked.tools.functions, options)
-        self._has_source_nodes = sources
+        reasoning_cipher = cipher if ENCRYPTED_REASONING in checked.include else None
+        options = OutputOptions(checked.summarises, checked.logprobs, reasoning_cipher)
+        self._output = Output(self._events, id_suffix, checked.tools.functions, options)
+        self._has_source_nodes = has_source_nodes
         self._source_nodes: list[dict[str, Any]] | None = None
         self._detections: list[Detections] = []
         self.usage: Usage | None = None
@@ -135,7 +144,7 @@ class ResponsesExchange:
             if type(event) is Delta:
                 if event.choice == 0:
                     self._begin()
-                    self._output.take(event)
+                    self._output.add_delta(event)
             elif type(event) is Start:
                 self._model = str(members_of(event.raw_json).get("model") or self._model)
             elif type(event) is Context:
@@ -150,7 +159,8 @@ class ResponsesExchange:
             elif type(event) is CompactionBegun:
                 self._begin()
             elif type(event) is CompactionDone:
-                self._output.compact(Summary(event.summary, whole=not event.summary_only).sealed(self._sealed))
+                summary = Summary(event.summary, whole=not event.summary_only)
+                self._output.add_summary(summary.encrypted(self._cipher))
             elif type(event) is SearchBegun:
                 self._begin()
                 self._output.begin_search()
@@ -173,16 +183,16 @@ class ResponsesExchange:
 
     def _take_completion(self, completion: dict[str, Any]) -> None:
         """Take the first choice of an answer that the model server sent in one piece."""
-        self._model = self.turn.answers_as or str(completion.get("model") or self._model)
+        self._model = self.turn.model_alias or str(completion.get("model") or self._model)
         self._begin()
         choice = next(iter(choices_of(completion)), {})
         message = {name: value for name, value in (choice.get("message") or {}).items() if value is not None}
         text = message.pop("content", "")
         extra_json = _encode({"logprobs": choice["logprobs"]}) if choice.get("logprobs") else b""
-        thought = {name: message.pop(name) for name in _THOUGHTS if name in message}
-        self._output.take(Delta(0, "", _encode(thought)))
-        self._output.take(Delta(0, text if isinstance(text, str) else "", b"", extra_json))
-        self._output.take(Delta(0, "", _encode(message)))
+        reasoning = {name: message.pop(name) for name in _REASONING_MEMBERS if name in message}
+        self._output.add_delta(Delta(0, "", _encode(reasoning)))
+        self._output.add_delta(Delta(0, text if isinstance(text, str) else "", b"", extra_json))
+        self._output.add_delta(Delta(0, "", _encode(message)))
         reason = choice.get("finish_reason")
         self._finish_reason = reason if isinstance(reason, str) else ""
         usage = completion.get("usage")
@@ -209,7 +219,7 @@ class ResponsesExchange:
         before = data.rfind(b"\n\n", 0, -2)
         return data[: before + 2 if before >= 0 else 0] + self._last_logged
 
-    def take(self, batch: Batch) -> None:
+    def add_events(self, batch: Batch) -> None:
         """See `Exchange`."""
         self.render(batch)
 
@@ -253,14 +263,18 @@ class ResponsesExchange:
         return self._stored(profile, self.final())
 
     def _stored(self, profile: str, response: dict[str, Any]) -> Stored:
-        judged = None if self.context is None else self.context.judged
-        items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, judged)
-        items = tuple(named(item, self.response_id, f"i{at}") for at, item in enumerate(items))
+        checked_turn = None if self.context is None else self.context.checked_turn
+        items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, checked_turn)
+        items = tuple(with_id(item, self.response_id, f"i{at}") for at, item in enumerate(items))
         output = [self._with_results(item) for item in response["output"]]
-        response = {**response, **record.judged_members(self.checked.shown, self.turn, judged), "output": output}
+        response = {
+            **response,
+            **record.judged_members(self.checked.shown, self.turn, checked_turn),
+            "output": output,
+        }
         response = moderation.without_findings(response)
-        sources = tuple(dict.fromkeys((each.index, each.document_id) for each in self._passages))
-        return Stored(self.response_id, profile, response, items, self.before.chain, sources)
+        sources = tuple(dict.fromkeys((passage.index, passage.document_id) for passage in self._passages))
+        return Stored(self.response_id, profile, response, items, self.continued.chain, sources)
 
     def _with_results(self, item: dict[str, Any]) -> dict[str, Any]:
         """Return an item in its stored form. A stored search always has its passages."""
@@ -293,14 +307,15 @@ class ResponsesExchange:
 
         If the gateway stores the response, it repeats them as the detectors changed them.
         """
-        if not self.before.store:
+        if not self.continued.store:
             return self.checked.shown
-        judged = None if self.context is None else self.context.judged
-        return self.checked.shown | record.judged_members(self.checked.shown, self.turn, judged)
+        checked_turn = None if self.context is None else self.context.checked_turn
+        return self.checked.shown | record.judged_members(self.checked.shown, self.turn, checked_turn)
 
     def _searched(self, query: str, passages: Sequence[Passage]) -> None:
-        shown = "file_search_call.results" in self.checked.include
-        self._output.end_search(query, [search_result(each) for each in passages], shown=shown)
+        shows_results = "file_search_call.results" in self.checked.include
+        results = [search_result(passage) for passage in passages]
+        self._output.end_search(query, results, shows_results=shows_results)
         self._output.add_citable(passages)
         self._passages += passages
 
@@ -321,7 +336,7 @@ class ResponsesExchange:
     def _add_last(self, final: dict[str, Any]) -> None:
         """Write the last event. The event log omits findings, which may contain text that the detectors removed."""
         kind = f"response.{final['status']}"
-        if self.before.store and (logged := moderation.without_findings(final)) != final:
+        if self.continued.store and (logged := moderation.without_findings(final)) != final:
             self._last_logged = encoded(kind, self._events.count, response=logged)
         self._events.add(kind, response=final)
 
@@ -336,7 +351,7 @@ class ResponsesExchange:
             "model": self._model,
             "output": self._output.items,
             **self._shown(),
-            "conversation": {"id": self.before.conversation} if self.before.conversation else None,
+            "conversation": {"id": self.continued.conversation} if self.continued.conversation else None,
             "store": self.store,
             "usage": usage_of(self.usage),
         }

@@ -97,7 +97,7 @@ class EdgeCollection:
     async def publish(self, instead_of: "EdgeCollection | None" = None) -> None:
         """Write the manifest in place of the other collection's, and compact the index if this is due."""
         await self._live.publish(instead_of._live if instead_of else None)
-        self._compactor.consider(self._live)
+        self._compactor.start_if_due(self._live)
 
     async def drop(self) -> None:
         """Remove the manifest, then the other files."""
@@ -212,7 +212,7 @@ class EdgeCollection:
                     self._marks.hold(whole.document.document_id, whole.document.generation)
             self._revision += 1
         await self._live.index_fields()
-        self._compactor.consider(self._live)
+        self._compactor.start_if_due(self._live)
         return replacing
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
@@ -233,7 +233,7 @@ class EdgeCollection:
         async with self._live.writing(document.document_id):
             self._reads.forget_record(document.document_id)
             self._live.upsert([schema.record_point(id_, document)])
-            self._marks.change(document.document_id, document.generation)
+            self._marks.set_generation(document.document_id, document.generation)
             self._revision += 1
 
     async def remove_record(self, document_id: str) -> None:
@@ -241,7 +241,7 @@ class EdgeCollection:
         async with self._live.writing(document_id):
             self._reads.forget_record(document_id)
             self._live.delete([keys.document_point_id(self._live.name, document_id)])
-            self._marks.change(document_id, None)
+            self._marks.set_generation(document_id, None)
             self._revision += 1
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
@@ -251,7 +251,7 @@ class EdgeCollection:
         def read(missing: Sequence[str]) -> list[Document]:
             ids: list[edge.PointId] = [keys.document_point_id(self._live.name, id_) for id_ in missing]
             points = shard.retrieve(ids, with_payload=["record"], with_vector=False)
-            return [payload.record(point.payload or {}) for point in points]
+            return [payload.decode_record(point.payload or {}) for point in points]
 
         return self._reads.records(document_ids, read)
 
@@ -276,7 +276,7 @@ class EdgeCollection:
         async with self._live.writing(document_id):
             self._live.delete([keys.mark_point_id(self._live.name, document_id)])
             self._marks.release(document_id)
-        self._compactor.consider(self._live)
+        self._compactor.start_if_due(self._live)
 
     async def marked(self) -> list[str]:
         """Return the ids of the marked documents."""
@@ -319,7 +319,7 @@ class EdgeCollection:
 
     async def sync(self) -> None:
         """Sync the log to the disk."""
-        await self._live.sync(self._marks.held - 1)
+        await self._live.sync(self._marks.held_count - 1)
 
     async def compact(self) -> None:
         """Rebuild the shard in a child process."""

@@ -53,7 +53,7 @@ class Compactor:
         # The replacement of a shard must not be interrupted.
         self._shield = Shield()
 
-    def consider(self, live: LiveShard) -> None:
+    def start_if_due(self, live: LiveShard) -> None:
         """Start a compaction in the background if one is due and none is running."""
         if live.published and not live.is_closed and live not in self._running and self._is_due(live):
             task = self._begin(live)
@@ -112,5 +112,5 @@ class Compactor:
             log.exception("index not compacted; it is unchanged")
             raise
         finally:
-            live.forget()
+            live.stop_recording()
             del self._running[live]

@@ -49,7 +49,7 @@ class EdgeSettings(StoreSettings):
 
 async def _open(settings: EdgeSettings, scheduler: Scheduler) -> Store:
     directory = settings.data_dir / "retriever"
-    await files.until_free(directory, settings.retriever_lock_seconds)
+    await files.wait_until_unlocked(directory, settings.retriever_lock_seconds)
     return EdgeStore(
         directory,
         scheduler,

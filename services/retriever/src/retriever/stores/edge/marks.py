@@ -31,7 +31,7 @@ class Marks:
         }
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         """Number of documents that this process has marked."""
         return len(self._held)
 
@@ -40,7 +40,7 @@ class Marks:
         self._held.add(document_id)
         self.visible_generations[document_id] = generation
 
-    def change(self, document_id: str, generation: int | None) -> None:
+    def set_generation(self, document_id: str, generation: int | None) -> None:
         """Change the visible generation of a document if it is marked."""
         if document_id in self.visible_generations:
             self.visible_generations[document_id] = generation
@@ -58,7 +58,7 @@ class Marks:
         """Return the generation that a document's record names, or None without a record."""
         point = keys.document_point_id(self._name, document_id)
         found = shard.retrieve([point], with_payload=["record"], with_vector=False)
-        return payload.record(found[0].payload or {}).generation if found else None
+        return payload.decode_record(found[0].payload or {}).generation if found else None
 
 
 def _marked(shard: edge.EdgeShard) -> list[str]:

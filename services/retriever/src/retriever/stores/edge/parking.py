@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from retriever.concurrency.scheduler import Scheduler
 from retriever.stores.edge.shard import LiveShard
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 _CHECK_SECONDS = 5.0
 _IDLE_SECONDS = 600.0
 """A shard that was not used for this long is closed."""
-_MAX_WAITING = 16
+_MAX_EXCESS = 16
 """Number of shards that may be open in excess while they wait for slices."""
 
 
@@ -57,17 +57,17 @@ class Parking:
         self._checking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start a task that parks idle shards regularly, and that parks shards after `make_room`."""
+        """Start a task that parks idle shards regularly, and that parks shards after `park_soon`."""
         if self._checking is None:
             self._checking = asyncio.create_task(self._keep_checking())
 
-    def make_room(self) -> None:
+    def park_soon(self) -> None:
         """Park the least recently used shards soon. Call this method after a shard was opened.
 
         If searches open shards faster than slices park them, this method parks one shard at once.
         """
         self._opened.set()
-        if sum(shard.is_open for shard in self._shards()) > self._limits.shards + _MAX_WAITING:
+        if sum(shard.is_open for shard in self._shards()) > self._limits.shards + _MAX_EXCESS:
             next(filter(self._park, self._least_recently_used()[:-1]), None)
 
     async def check(self) -> int:
@@ -92,7 +92,7 @@ class Parking:
     async def aclose(self) -> None:
         """Stop parking shards."""
         if self._checking is not None:
-            await ended(self._checking)
+            await cancel_and_wait(self._checking)
 
     async def _park_in_a_slice(self, shard: LiveShard) -> bool:
         """Park a shard if it was not used meanwhile. Return whether it was parked."""

@@ -10,7 +10,7 @@ import qdrant_edge as edge
 
 from retriever.stores.payload import FACTS, NUMBERS
 
-WITHOUT = 250
+MAX_POINTS_WITHOUT_INDEXES = 250
 """Number of points up to which a shard has no payload indexes."""
 _KEY, _VALUE = f"{NUMBERS}[].key", f"{NUMBERS}[].value"
 
@@ -18,7 +18,7 @@ _KEY, _VALUE = f"{NUMBERS}[].key", f"{NUMBERS}[].value"
 def missing(shard: edge.EdgeShard) -> list[edge.UpdateOperation]:
     """Return the operations that create the missing payload indexes. A small shard needs none."""
     info = shard.info()
-    if info.points_count <= WITHOUT:
+    if info.points_count <= MAX_POINTS_WITHOUT_INDEXES:
         return []
     create = edge.UpdateOperation.create_field_index
     needed = {

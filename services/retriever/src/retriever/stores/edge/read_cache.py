@@ -11,7 +11,7 @@ from retriever.byte_cache import ByteCache
 from retriever.domain.document import Document
 from retriever.ports.store import StoredChunk
 
-MOST_BYTES = 32 * 1024 * 1024
+MAX_BYTES = 32 * 1024 * 1024
 _Key = tuple[int, str, str]
 _CHUNK, _RECORD = "chunk", "record"
 
@@ -20,11 +20,11 @@ class ReadCache:
     """Chunks and records of all shards of a store.
 
     Args:
-        most_bytes: Maximum size of the cache.
+        max_bytes: Maximum size of the cache.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._entries: ByteCache[_Key, StoredChunk | Document] = ByteCache(most_bytes)
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._entries: ByteCache[_Key, StoredChunk | Document] = ByteCache(max_bytes)
         self._numbers = itertools.count()
 
     def for_shard(self) -> "ShardReads":

@@ -87,18 +87,18 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[edge.
         vectors: dict[str, Any] = {DENSE: list(point.chunk.vector)}
         if point.terms.indices:  # the IDF must not count chunks without terms
             vectors[SPARSE] = edge.SparseVector(list(point.terms.indices), list(point.terms.weights))
-        result.append(edge.Point(point.id, vectors, payloads.of(point.chunk)))
+        result.append(edge.Point(point.id, vectors, payloads.build(point.chunk)))
     return result
 
 
 def record_point(id_: uuid.UUID, document: Document) -> edge.Point:
     """Return a record of the catalogue as a point."""
-    return edge.Point(id_, {}, payload.of_record(document))
+    return edge.Point(id_, {}, payload.record_payload(document))
 
 
 def mark_point(id_: uuid.UUID, document_id: str) -> edge.Point:
     """Return a mark as a point."""
-    return edge.Point(id_, {}, payload.of_mark(document_id))
+    return edge.Point(id_, {}, payload.mark_payload(document_id))
 
 
 def whole_documents(

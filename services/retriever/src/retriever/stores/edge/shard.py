@@ -38,7 +38,7 @@ from retriever.stores.edge.shared_sync import SharedSync
 
 _log = structlog.get_logger(__name__)
 
-_FLUSH_EVERY = 20_000
+_FLUSH_POINTS = 20_000
 """Number of points after which the log is flushed into the segments. A flush syncs every file of the shard and
 blocks for 50 ms on an idle disk and 500 ms on a busy one, so it is rare. Opening after a crash replays at most this
 many points, in about five seconds. `LiveShard.sync` makes acknowledged writes durable before the flush."""
@@ -87,7 +87,7 @@ class LiveShard:
         self._writing, self._syncing = asyncio.Lock(), asyncio.Lock()
         self._shared_sync = SharedSync(self._syncing, self._sync_log)
         # Documents that were written since the shard was copied; None if no rebuild runs.
-        self._touched: set[str] | None = None
+        self._written: set[str] | None = None
 
     @property
     def spec(self) -> IndexSpec:
@@ -107,14 +107,14 @@ class LiveShard:
     async def put_note(self, note: bytes) -> None:
         """Store a note in the manifest. If the collection is published, also write the manifest to the disk."""
         async with self._syncing:
-            await self._keep(msgspec.structs.replace(self.current(), note=note))
+            await self._save(msgspec.structs.replace(self.current(), note=note))
 
     async def put_settings(self, settings: IndexSettings) -> None:
         """Store settings in the manifest. If the collection is published, also write the manifest to the disk."""
         async with self._syncing:
-            await self._keep(msgspec.structs.replace(self.current(), spec=replace(self.spec, settings=settings)))
+            await self._save(msgspec.structs.replace(self.current(), spec=replace(self.spec, settings=settings)))
 
-    async def _keep(self, manifest: Manifest) -> None:
+    async def _save(self, manifest: Manifest) -> None:
         if self.published:
             await replace_manifest(self.directory, manifest)
         self._manifest = manifest
@@ -153,7 +153,7 @@ class LiveShard:
 
     def park(self) -> bool:
         """Close the shard until its next use if it is not in use. Return whether it was closed."""
-        busy = self._touched is not None or self._writing.locked() or self._syncing.locked()
+        busy = self._written is not None or self._writing.locked() or self._syncing.locked()
         if self._open is None or not self.published or busy:
             return False
         # During a close in a thread, another task could open the shard a second time.
@@ -170,14 +170,14 @@ class LiveShard:
 
     async def _note_removed(self) -> None:
         if self._manifest.removed != self.tally.removed:
-            await self._keep(msgspec.structs.replace(self._manifest, removed=self.tally.removed))
+            await self._save(msgspec.structs.replace(self._manifest, removed=self.tally.removed))
 
     @contextlib.asynccontextmanager
     async def writing(self, *document_ids: str) -> AsyncIterator[None]:
         """Hold the write lock to change these documents. Do not yield to the event loop if the lock is free."""
         async with self._writing:
-            if self._touched is not None:
-                self._touched.update(document_ids)
+            if self._written is not None:
+                self._written.update(document_ids)
             yield
 
     def upsert(self, points: list[edge.Point]) -> None:
@@ -193,17 +193,17 @@ class LiveShard:
     def _update(self, operation: edge.UpdateOperation, points: int) -> None:
         self.shard.update(operation)
         self._unflushed += points
-        if self._unflushed >= _FLUSH_EVERY:
+        if self._unflushed >= _FLUSH_POINTS:
             self.shard.flush()
             self._unflushed = 0
 
     async def publish(self, instead_of: "LiveShard | None") -> None:
         """Write the manifest after the shard's new files are synced to the disk."""
-        async with contextlib.AsyncExitStack() as held:
+        async with contextlib.AsyncExitStack() as locks:
             if instead_of is not None:
                 # Writers wait from now on, so that no acknowledged write is lost.
-                await held.enter_async_context(instead_of._writing)
-                await held.enter_async_context(instead_of._syncing)
+                await locks.enter_async_context(instead_of._writing)
+                await locks.enter_async_context(instead_of._syncing)
             async with self._syncing:
                 await asyncio.to_thread(files.sync_tree, self._path(self.current()))
                 _log.debug("publishing", stage="publishing", index=self.spec.name)
@@ -249,23 +249,23 @@ class LiveShard:
 
         Args:
             target: The directory to create.
-            to_rebuild: Whether to record the ids of documents that are written until `forget`. `take_over` copies
-                these documents again.
+            to_rebuild: Whether to record the ids of documents that are written until `stop_recording`. `take_over`
+                copies these documents again.
         """
         async with self._writing:
             _ = self.shard
             # A thread cannot be cancelled. Without the shield it would write after the caller has cleaned up.
             await Shield().run(asyncio.to_thread(files.copy_tree, self._path(self._manifest), target))
             if to_rebuild:
-                self._touched = set()
+                self._written = set()
 
     def size(self) -> int:
         """Return the disk space of the shard in bytes."""
-        return files.size_of(self._path(self.current()))
+        return files.disk_usage(self._path(self.current()))
 
-    def forget(self) -> None:
+    def stop_recording(self) -> None:
         """Stop the recording of written documents that `copy` started."""
-        self._touched = None
+        self._written = None
 
     async def take_over(self, built: Path, points: int) -> None:
         """Replace the shard by a new shard that was built from a copy. Include writes since the copy.
@@ -285,7 +285,7 @@ class LiveShard:
             async with self._scheduler.slice():
                 new = load(directory, manifest)
             for _ in range(_MAX_ROUNDS):
-                if len(self._touched or ()) <= _MAX_PAUSED_DOCUMENTS:
+                if len(self._written or ()) <= _MAX_PAUSED_DOCUMENTS:
                     break
                 await self._replay(new)
             async with self._writing:
@@ -316,14 +316,14 @@ class LiveShard:
         await asyncio.to_thread(shutil.rmtree, old_directory)
 
     def _move_in(self, built: Path, points: int) -> Manifest:
-        directory = files.numbered(self.directory)
+        directory = files.create_numbered(self.directory)
         built.replace(directory)
         generation, previous = int(directory.name), self._manifest
         return msgspec.structs.replace(previous, generation=generation, built=points, removed=0)
 
     async def _replay(self, new: edge.EdgeShard) -> None:
-        touched, self._touched = self._touched or set(), set()
-        for document_id in touched:
+        written, self._written = self._written or set(), set()
+        for document_id in written:
             await replay(document_id, self.name, lambda: self.shard, new, self._scheduler)
 
     async def _remove(self, shard: edge.EdgeShard) -> None:

@@ -41,9 +41,9 @@ from retriever.stores.vector_storage import VectorStorage
 EXACT_UP_TO = 20_000
 """Maximum number of chunks that a search compares one by one. This takes 2 ms. A graph is faster but not exact."""
 _BUILDING = ".building"
-_CLOSED_AT_ONCE = 8
+_MAX_CONCURRENT_CLOSES = 8
 """Maximum number of indexes that are closed concurrently, because closing mostly waits for the disk."""
-_TIMES_A_SNAPSHOT = 3
+_MAX_SIZE_RATIO = 3
 """Maximum ratio of a shard's disk space to the size of its snapshot."""
 
 
@@ -86,13 +86,13 @@ class EdgeStore:
         self._min_free_bytes = min_free_bytes
         self._vectors = vectors or VectorStorage()
         self._reads = reads or ReadCache()
-        self._lock = files.own(directory)
+        self._lock = files.lock(directory)
         try:
             self._builder = Builder(directory / _BUILDING, self._check_free_space, exact_up_to, limits or Limits())
             self._compactor = Compactor(self._builder, policy or Policy())
             self._unopened = self._published()
         except BaseException:
-            files.disown(self._lock)
+            files.unlock(self._lock)
             raise
         self._collections: list[EdgeCollection] = []
         # One index is opened at a time. The engine holds the interpreter's lock meanwhile. So opening several at
@@ -144,7 +144,7 @@ class EdgeStore:
 
     async def restore(self, spec: IndexSpec, directory: Path) -> EdgeCollection:
         """Create an unpublished collection from a snapshot, in a child process."""
-        needed_bytes = _TIMES_A_SNAPSHOT * await asyncio.to_thread(files.size_of, directory)
+        needed_bytes = _MAX_SIZE_RATIO * await asyncio.to_thread(files.disk_usage, directory)
         async with self._builder.working_directory(needed_bytes) as working_directory:
             built = working_directory / "built"
             done = await self._builder.build("restore", directory, built, spec, self._vectors)
@@ -160,7 +160,7 @@ class EdgeStore:
         await self.parking.aclose()
         await self._shield.aclose()
         await self._compactor.aclose()
-        slots = asyncio.Semaphore(_CLOSED_AT_ONCE)
+        slots = asyncio.Semaphore(_MAX_CONCURRENT_CLOSES)
 
         async def close(collection: EdgeCollection) -> None:
             async with slots:
@@ -168,18 +168,18 @@ class EdgeStore:
 
         await asyncio.gather(*map(close, self._collections))
         self._collections.clear()
-        files.disown(self._lock)
+        files.unlock(self._lock)
 
     def _new_directory(self, spec: IndexSpec) -> Path:
         directory = self._directory / keys.collection(spec.tenant, spec.name)
         directory.mkdir(exist_ok=True)
-        return files.numbered(directory)
+        return files.create_numbered(directory)
 
     def _add(self, manifest: Manifest, shard: edge.EdgeShard) -> EdgeCollection:
         collection = self._collection(manifest, shard)
         self._collections = [known for known in self._collections if not known.is_closed]
         self._collections.append(collection)
-        self.parking.make_room()
+        self.parking.park_soon()
         return collection
 
     def _collection(self, manifest: Manifest, shard: edge.EdgeShard, *, published: bool = False) -> EdgeCollection:
@@ -189,7 +189,7 @@ class EdgeStore:
             shard,
             self._scheduler,
             published=published,
-            opened=self.parking.make_room,
+            opened=self.parking.park_soon,
         )
         reads = self._reads.for_shard()
         self.parking.start()
@@ -218,7 +218,7 @@ class EdgeStore:
                 shard = await asyncio.to_thread(_loaded, self._directory / manifest.name, manifest)
                 self._collections.append(self._collection(manifest, shard, published=True))
                 del self._unopened[tenant, name]
-                self.parking.make_room()
+                self.parking.park_soon()
 
     def _check_free_space(self, needed: int = 0) -> None:
         if shutil.disk_usage(self._directory).free < self._min_free_bytes + needed:

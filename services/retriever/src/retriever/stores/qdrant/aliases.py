@@ -42,7 +42,7 @@ class AliasReply(NamedTuple):
     entries: Sequence[Mapping[str, Entry]]
     names: frozenset[str]
 
-    def of(self, index: str) -> set[Entry | None]:
+    def locations_of(self, index: str) -> set[Entry | None]:
         """Return the locations of an index. There are several if the nodes differ."""
         return {locations.get(index) for locations in self.entries}
 

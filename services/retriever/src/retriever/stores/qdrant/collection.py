@@ -18,7 +18,7 @@ from qdrant_client import AsyncQdrantClient
 from servicekit import keys
 from servicekit.errors import NotFound, Unavailable
 
-from retriever.concurrency.together import together
+from retriever.concurrency.gathering import gather_all
 from retriever.domain.document import Document, Version
 from retriever.domain.index import Contents, IndexSettings, IndexSpec, Replaced, no_such_index
 from retriever.domain.scope import Scope
@@ -33,8 +33,8 @@ from retriever.stores.qdrant.points import Points
 from retriever.stores.qdrant.searches import QdrantSearches
 from retriever.stores.qdrant.unsettled import Unsettled
 
-_POINTS = 64
-_REMOVED = 500
+_POINT_BATCH = 64
+_DELETE_BATCH = 500
 _CURRENT_SECONDS = 1.0
 
 
@@ -76,7 +76,7 @@ class QdrantCollection:
         self._revision += 1
         if document_id is not None:
             self._location.collection.connection.prefer_another()
-        self._unsettled.changed(document_id)
+        self._unsettled.invalidate(document_id)
 
     @property
     def may_have_abandoned_work(self) -> bool:
@@ -97,7 +97,7 @@ class QdrantCollection:
             return
         now = time.monotonic()
         try:
-            is_aliased, spec = await together(self._location.is_aliased(), self._location.spec())
+            is_aliased, spec = await gather_all(self._location.is_aliased(), self._location.spec())
         except Missing:
             is_aliased = False
         self._current_until = now + _CURRENT_SECONDS
@@ -172,8 +172,8 @@ class QdrantCollection:
 
     async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
         """Yield all chunks of a version with their vectors."""
-        filter_ = schema.has(payload.version(version))
-        async for points in self._points.whole(filter_, _POINTS):
+        filter_ = schema.has_facts(payload.version(version))
+        async for points in self._points.whole(filter_, _POINT_BATCH):
             yield [schema.chunk_point(point) for point in points]
 
     async def count_chunks(self, scope: Scope) -> int:
@@ -183,22 +183,22 @@ class QdrantCollection:
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
         """Store chunks."""
-        for start in range(0, len(points), _POINTS):
+        for start in range(0, len(points), _POINT_BATCH):
             self._marks.check(document.document_id)
-            batch = schema.chunk_points(document, points[start : start + _POINTS])
+            batch = schema.chunk_points(document, points[start : start + _POINT_BATCH])
             await self._points.write(AsyncQdrantClient.upsert, batch, wait=True)
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
         """Remove chunks by id, and only those that existed while this process held the lease."""
         self._marks.check(document_id)
         ids = list(await self._points.payloads_of_any(schema.chunks_of(document_id, keep), fields=()))
-        for start in range(0, len(ids), _REMOVED):
+        for start in range(0, len(ids), _DELETE_BATCH):
             self._marks.check(document_id)
-            await self._points.delete(ids[start : start + _REMOVED])
+            await self._points.delete(ids[start : start + _DELETE_BATCH])
 
     async def put_record(self, document: Document) -> None:
         """Write a record. For a marked document, write it only if the stored record has not changed."""
-        lease = await self._marks.about_to_commit(document.document_id)
+        lease = await self._marks.begin_commit(document.document_id)
         point = schema.record_point(self._record_id(document.document_id), document)
         failure = await self._points.upsert_record(point, lease)
         if lease is not None or failure is not None:
@@ -218,11 +218,11 @@ class QdrantCollection:
         The server may apply a call after the time-out of the call. By then, another process may have stored the
         document again.
         """
-        lease = await self._marks.about_to_commit(document_id)
+        lease = await self._marks.begin_commit(document_id)
         if lease is None:
             await self._points.delete([self._record_id(document_id)])
         elif lease.generation is not None:
-            condition = schema.has(schema.names(lease.generation))
+            condition = schema.has_facts(schema.generation_fact(lease.generation))
             failure = await self._points.delete_where(self._record_id(document_id), condition)
             if await self.records([document_id]):
                 raise failure or Unavailable(f"Document '{document_id}' was written by another process.")
@@ -234,7 +234,7 @@ class QdrantCollection:
         points = await self._points.retrieve(
             [self._record_id(document_id) for document_id in document_ids], ["record"]
         )
-        found = (payload.record(point.payload or {}) for point in points)
+        found = (payload.decode_record(point.payload or {}) for point in points)
         return {record.document_id: record for record in found}
 
     async def document_ids(self, scope: Scope) -> list[str]:
@@ -273,7 +273,7 @@ class QdrantCollection:
     async def freeze(self, seconds: float) -> None:
         """Take the lease that other processes check before a commit, and wait for running commits."""
         await self.mark(FROZEN)
-        await self._marks.no_commits(seconds)
+        await self._marks.wait_for_commits(seconds)
 
     async def thaw(self) -> None:
         """Give up the lease of `freeze`."""
@@ -288,7 +288,7 @@ class QdrantCollection:
 
     async def put_note(self, note: bytes) -> None:
         """Store a note in the collection's point."""
-        await self._set_payload(schema.kept(note))
+        await self._set_payload(schema.note_payload(note))
 
     async def _set_payload(self, values: payload.Payload) -> None:
         index = [self._location.index_point]
@@ -315,8 +315,8 @@ class QdrantCollection:
 
     async def all_records(self) -> list[Document]:
         """Return all records."""
-        filter_ = schema.of_kind(payload.DOCUMENT)
-        return [payload.record(values) async for values in self._points.payloads(filter_, ["record"])]
+        filter_ = schema.has_kind(payload.DOCUMENT)
+        return [payload.decode_record(values) async for values in self._points.payloads(filter_, ["record"])]
 
     def _record_id(self, document_id: str) -> str:
         return str(keys.document_point_id(self._name, document_id))

@@ -48,7 +48,7 @@ class Comparison:
         if any(reply for reply in replies if isinstance(reply, set)):
             for node, reply in zip(self._nodes, replies, strict=True):
                 if reply == set():
-                    node.failed(_EMPTY)
+                    node.avoid(_EMPTY)
 
     async def reason_to_avoid(self, node: Node, *, is_new: bool) -> str | None:
         """Return why a node that responds must not be used yet, or None if it may be used.

@@ -23,7 +23,7 @@ from retriever.stores.qdrant.server_certificate import ServerCertificates
 
 T = TypeVar("T")
 
-OLDEST_SERVER = (1, 19)
+MIN_SERVER_VERSION = (1, 19)
 """The first version of the server that can compute the IDF only from documents that the caller may see. Older
 versions also count hidden documents."""
 
@@ -31,7 +31,7 @@ _AGREEMENT_SECONDS = 0.5
 """Pause before a failed write is repeated. During the pause, all nodes learn which node the cluster has
 excluded, so the second attempt does not wait for this node."""
 
-_PATIENCE_FACTOR = 0.25
+_EXTRA_WAIT_FACTOR = 0.25
 """When enough nodes have responded, `Connection.read_each` waits a little longer for the others: this factor
 times the longer of `try_seconds` and the time until enough nodes had responded."""
 
@@ -81,7 +81,7 @@ class Connection:
         self._try_seconds = try_seconds
 
     @classmethod
-    def to(
+    def from_url(
         cls,
         url: str,
         api_key: SecretStr | None,
@@ -93,10 +93,10 @@ class Connection:
         """Return a connection over gRPC.
 
         Args:
-            url: See `Node.at`.
+            url: See `Node.from_url`.
             api_key: The API key, or None if the server requires none.
             seconds: Maximum time of a call.
-            authority: See `Node.at`.
+            authority: See `Node.from_url`.
             hosts: Hosts of all nodes of a cluster. They replace the host of the URL. Each may have a port.
             try_seconds: Time after which a read is repeated at another node.
 
@@ -104,7 +104,7 @@ class Connection:
             InvalidRequest: The URL or a host is malformed, or the file cannot be used.
         """
         urls = _urls(url, hosts)
-        nodes = [Node.at(node_url, api_key, seconds, authority) for node_url in urls]
+        nodes = [Node.from_url(node_url, api_key, seconds, authority) for node_url in urls]
         random.shuffle(nodes)  # so that not all processes prefer the same node
         encrypted = [(host, port) for host, port, is_encrypted in map(address_of, urls) if is_encrypted]
         certificates = ServerCertificates(encrypted, authority) if encrypted else None
@@ -119,9 +119,9 @@ class Connection:
         """
         for version in await self.read_each(_version):
             numbers = [int(part) for part in version.split("-")[0].split(".")[:2] if part.isdecimal()]
-            if len(numbers) == 2 and tuple(numbers) < OLDEST_SERVER:
-                oldest = ".".join(map(str, OLDEST_SERVER))
-                raise Unavailable(f"The Qdrant server has version {version}. Use version {oldest} or newer.")
+            if len(numbers) == 2 and tuple(numbers) < MIN_SERVER_VERSION:
+                minimum = ".".join(map(str, MIN_SERVER_VERSION))
+                raise Unavailable(f"The Qdrant server has version {version}. Use version {minimum} or newer.")
         await self._comparison.run()
         if self._certificates is not None:
             self._certificates.start()
@@ -182,33 +182,33 @@ class Connection:
             Missing: The collection does not exist.
             DeadlineExceeded, Unavailable: Too few nodes respond.
         """
-        least, order, began = quorum(len(self._nodes)), self._order(), time.monotonic()
-        chosen = [node for number, node in enumerate(order) if number < least or not node.is_avoided]
+        majority, order, began = quorum(len(self._nodes)), self._order(), time.monotonic()
+        chosen = [node for number, node in enumerate(order) if number < majority or not node.is_avoided]
         tasks: dict[asyncio.Future[T], Node] = {
             asyncio.ensure_future(function(partial(node.call, self._seconds))): node for node in chosen
         }
         try:
-            done, pending = await _succeeded(tasks, least, self._try_seconds)
-            if _count(done) < least:
+            done, pending = await _succeeded(tasks, majority, self._try_seconds)
+            if _count(done) < majority:
                 # Nodes that failed recently may have recovered.
                 others = [node for node in order if node not in chosen]
                 late = [asyncio.ensure_future(function(partial(node.call, self._seconds))) for node in others]
                 tasks.update(zip(late, others, strict=True))
-                more, pending = await _succeeded([*pending, *late], least - _count(done))
+                more, pending = await _succeeded([*pending, *late], majority - _count(done))
                 done |= more
             if pending:
                 # A slow node must not delay every search.
-                patience = max(self._try_seconds, time.monotonic() - began) * _PATIENCE_FACTOR
-                more, pending = await asyncio.wait(pending, timeout=patience)
+                extra_seconds = max(self._try_seconds, time.monotonic() - began) * _EXTRA_WAIT_FACTOR
+                more, pending = await asyncio.wait(pending, timeout=extra_seconds)
                 done |= more
             for task in pending:
-                tasks[task].failed("it answers later than the other nodes")
+                tasks[task].avoid("it answers later than the other nodes")
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         results = [task.result() for task in done if not task.exception()]
-        if len(results) >= least:
+        if len(results) >= majority:
             return results
         failure = next(error for task in done if (error := task.exception()))
         raise failure.error if isinstance(failure, Transient) else failure
@@ -233,9 +233,9 @@ class Connection:
         deadline = Deadline.after(self._seconds)
         tried: list[Node] = []
         misses = 0
-        following = self._next(tried)
-        while following is not None:
-            node = following
+        next_node = self._next(tried)
+        while next_node is not None:
+            node = next_node
             tried.append(node)
             # The last attempt has all the remaining time.
             is_last = self._next(tried) in (None, node)
@@ -253,14 +253,14 @@ class Connection:
                 misses += 1
                 if is_last or misses == 2:
                     raise
-                following = self._next(tried)
+                next_node = self._next(tried)
             except Transient as failure:
                 if failure.is_response and options.get("consistency") is CONSISTENCY:
                     # The node may have no connection to the others. Then it cannot detect that its copy is old.
-                    node.failed("it does not reach enough copies")
+                    node.avoid("it does not reach enough copies")
                 repeats_here = is_write and failure.is_response and tried.count(node) == 1
-                following = node if repeats_here else self._next(tried)
-                if following is None or deadline.at <= time.monotonic():
+                next_node = node if repeats_here else self._next(tried)
+                if next_node is None or deadline.at <= time.monotonic():
                     raise failure.error from failure
                 if repeats_here and self.is_cluster:
                     await asyncio.sleep(min(_AGREEMENT_SECONDS, max(0.0, deadline.at - time.monotonic())))

@@ -85,11 +85,11 @@ async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
             f"CAUSEWAY_QDRANT_PREFIX must not end with {SPACE!r}, because the shared collections of another "
             "installation may have the same names. Choose another prefix."
         )
-    least = needed_write_consistency(layout.replicas)
-    if layout.write_consistency < least:
+    minimum = needed_write_consistency(layout.replicas)
+    if layout.write_consistency < minimum:
         raise InvalidRequest(
             f"CAUSEWAY_QDRANT_WRITE_CONSISTENCY is {layout.write_consistency}. With {layout.replicas} copies, set "
-            f"it to {least} or more, so that a read of more than half of the copies sees every write."
+            f"it to {minimum} or more, so that a read of more than half of the copies sees every write."
         )
     hosts = [host.strip() for host in settings.qdrant_hosts.split(",") if host.strip()]
     if layout.replicas > 1 and len(hosts) < 2:
@@ -98,7 +98,7 @@ async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
             "the copies of the nodes are not compared",
             copies=layout.replicas,
         )
-    connection = Connection.to(
+    connection = Connection.from_url(
         settings.qdrant_url,
         _key(settings),
         settings.qdrant_timeout,

@@ -16,7 +16,7 @@ import structlog
 from qdrant_client import AsyncQdrantClient, models
 from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable
 
-from retriever.concurrency.together import together
+from retriever.concurrency.gathering import gather_all
 from retriever.stores import payload
 from retriever.stores.qdrant import schema
 from retriever.stores.qdrant.connection import Calls
@@ -104,14 +104,16 @@ class Leases:
         began, until = time.monotonic(), self._expiry()
         # The read below shows whether the write was applied.
         with contextlib.suppress(DeadlineExceeded, Unavailable):
-            await self._write([lease], schema.free_for(self.holder, time.time()), until, models.UpdateMode.UPSERT)
+            await self._write(
+                [lease], schema.available_to(self.holder, time.time()), until, models.UpdateMode.UPSERT
+            )
         lease.until = began + self.seconds * 0.8  # the remaining time allows for clocks that differ
         if lease.id not in await self._held_ids([lease.id], until):
             return False
         self._held[lease.id] = lease
         return True
 
-    async def check(self, lease: Lease, blocking_id: str) -> bool:
+    async def begin_commit(self, lease: Lease, blocking_id: str) -> bool:
         """Renew a lease before a commit and mark it as committing. Return whether commits are allowed.
 
         Commits are allowed if no other process holds the lease ``blocking_id``.
@@ -134,8 +136,8 @@ class Leases:
         )
 
     async def others_commit(self) -> bool:
-        """Return whether another process has passed `check` and is about to commit."""
-        found = await self._copies.payloads_of_any(schema.has(schema.COMMITTING), ["holder", schema.UNTIL])
+        """Return whether another process has passed `begin_commit` and is about to commit."""
+        found = await self._copies.payloads_of_any(schema.has_facts(schema.COMMITTING), ["holder", schema.UNTIL])
         now = time.time()
         return any(content["holder"] != self.holder and content[schema.UNTIL] >= now for content in found.values())
 
@@ -143,7 +145,9 @@ class Leases:
         """Remove a lease if no other process holds it."""
         async with self._renewing:
             self._held.pop(id_, None)
-        own = models.Filter(must=[models.HasIdCondition(has_id=[id_]), schema.free_for(self.holder, time.time())])
+        own = models.Filter(
+            must=[models.HasIdCondition(has_id=[id_]), schema.available_to(self.holder, time.time())]
+        )
         await self._calls.write(
             AsyncQdrantClient.delete,
             self._collection,
@@ -161,7 +165,7 @@ class Leases:
         leases = [lease for lease in self._held.values() if lease.until]
         self._held.clear()
         if leases:
-            own = schema.has(schema.held_by(self.holder))
+            own = schema.has_facts(schema.holder_fact(self.holder))
             await self._write(leases, own, schema.GIVEN_UP, models.UpdateMode.UPDATE_ONLY)
 
     async def renew(self) -> None:
@@ -175,7 +179,7 @@ class Leases:
             began, until = time.monotonic(), self._expiry()
             # Do not restore leases that were given up meanwhile.
             held = [lease for lease in leases if self._held.get(lease.id) is lease]
-            holder = schema.has(schema.held_by(self.holder))
+            holder = schema.has_facts(schema.holder_fact(self.holder))
             with contextlib.suppress(DeadlineExceeded, Unavailable):
                 # A lease that another process took over and gave up again must remain lost.
                 await self._write(held, holder, until, models.UpdateMode.UPDATE_ONLY)
@@ -194,7 +198,9 @@ class Leases:
             AsyncQdrantClient.upsert,
             self._collection,
             [
-                schema.lease(lease.id, lease.content, lease.facts, self.holder, until, committing=lease.committing)
+                schema.lease_point(
+                    lease.id, lease.content, lease.facts, self.holder, until, committing=lease.committing
+                )
                 for lease in leases
             ],
             wait=True,
@@ -227,7 +233,7 @@ async def renew_all(leases: Iterable[Leases]) -> None:
     The collections do not wait for each other: while a node of a cluster hangs, the first write of each collection
     may take most of the time of a lease.
     """
-    await together(*[_renewed(collection_leases) for collection_leases in leases if collection_leases])
+    await gather_all(*[_renewed(collection_leases) for collection_leases in leases if collection_leases])
 
 
 async def _renewed(leases: Leases) -> None:

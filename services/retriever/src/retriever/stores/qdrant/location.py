@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 _DISAGREEMENT = "The nodes of the Qdrant cluster do not agree where the index is."
 _ATTEMPTS = 4
-_AGAIN_SECONDS = 0.5  # pause before a change of the alias is repeated
+_RETRY_SECONDS = 0.5  # pause before a change of the alias is repeated
 
 _spec = msgspec.json.Decoder(IndexSpec)
 
@@ -91,13 +91,13 @@ class Location:
         """The id of the point with the specification."""
         return str(keys.index_point_id(self.alias))
 
-    async def make(self, spec: IndexSpec) -> None:
+    async def create(self, spec: IndexSpec) -> None:
         """Create the collection if it does not exist.
 
         Raises:
             Unavailable: The server fails to create the collection.
         """
-        await self.collection.make(spec.dimension, schema.PAYLOAD_INDEXES)
+        await self.collection.create(spec.dimension, schema.PAYLOAD_INDEXES)
         self.copies.replicas = self.collection.replicas
 
     async def adapt(self) -> None:
@@ -112,7 +112,7 @@ class Location:
     def lease(self, spec: IndexSpec, *, beside: bool) -> Lease:
         """Return the lease of an unpublished index. The point of the lease has the specification."""
         content = {"spec": msgspec.json.encode(spec).decode(), "beside": beside}
-        facts = payload.kind(schema.INDEX), schema.of_index(spec.tenant, spec.name)
+        facts = payload.kind(schema.INDEX), schema.index_fact(spec.tenant, spec.name)
         return Lease(self.index_point, content, facts, 0.0)
 
     async def spec(self) -> IndexSpec | None:
@@ -124,7 +124,7 @@ class Location:
         content = await self._payload()
         return _spec.decode(content["spec"]) if content else None
 
-    async def until(self) -> float:
+    async def lease_expiry(self) -> float:
         """Return the expiry of the lease as a Unix time, or 0 if the specification is not stored yet.
 
         Raises:
@@ -156,7 +156,7 @@ class Location:
         """
         failure: DeadlineExceeded | Unavailable | None = None
         for _ in range(_ATTEMPTS):
-            locations = (await self.aliases.read_each()).of(self.aliases.index_of(self.alias) or "")
+            locations = (await self.aliases.read_each()).locations_of(self.aliases.index_of(self.alias) or "")
             if locations == {self.entry}:
                 self.is_undecided = False
                 return
@@ -164,7 +164,7 @@ class Location:
                 failure = Unavailable(_DISAGREEMENT, retry_after=1)
                 if not self.is_undecided:
                     break
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
                 continue
             current = locations.pop()
             if current not in (None, instead_of.entry if instead_of else None):
@@ -175,7 +175,7 @@ class Location:
                 await self.aliases.change(self._changes(current))
             except (DeadlineExceeded, Unavailable) as error:
                 failure, self.is_undecided = error, True
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
             except BaseException:
                 self.is_undecided = True
                 raise

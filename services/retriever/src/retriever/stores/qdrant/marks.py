@@ -41,7 +41,7 @@ class Marks:
         self._key = keys.collection(spec.tenant, spec.name)
         self._records = records
 
-    def id(self, document_id: str) -> str:
+    def point_id(self, document_id: str) -> str:
         """Return the id of the point of a document's mark."""
         return str(keys.mark_point_id(self._key, document_id))
 
@@ -51,7 +51,7 @@ class Marks:
         Raises:
             Unavailable: Another process may have taken over the lease.
         """
-        lease = self._leases.held(self.id(document_id))
+        lease = self._leases.held(self.point_id(document_id))
         if lease is not None:
             lease.check()
         return lease
@@ -62,7 +62,9 @@ class Marks:
         Raises:
             Unavailable: Another process writes the document.
         """
-        lease = Lease(self.id(document_id), payload.of_mark(document_id), (payload.kind(payload.MARK),), 0.0)
+        lease = Lease(
+            self.point_id(document_id), payload.mark_payload(document_id), (payload.kind(payload.MARK),), 0.0
+        )
         with self._points.translated_errors():
             if not await self._leases.take(lease):
                 raise Unavailable(f"Document '{document_id}' is being written by another process.", retry_after=1)
@@ -82,9 +84,9 @@ class Marks:
         """
         self.check(document_id)
         with self._points.translated_errors():
-            await self._leases.give_up(self.id(document_id))
+            await self._leases.give_up(self.point_id(document_id))
 
-    async def about_to_commit(self, document_id: str) -> Lease | None:
+    async def begin_commit(self, document_id: str) -> Lease | None:
         """Return the lease on a marked document after checking that commits are not blocked.
 
         Raises:
@@ -94,11 +96,11 @@ class Marks:
         if lease is None:
             return None
         with self._points.translated_errors():
-            if not await self._leases.check(lease, self.id(FROZEN)):
+            if not await self._leases.begin_commit(lease, self.point_id(FROZEN)):
                 raise Unavailable(f"Index '{self._index}' is about to be replaced.", retry_after=1)
         return lease
 
-    async def no_commits(self, seconds: float) -> None:
+    async def wait_for_commits(self, seconds: float) -> None:
         """Wait until no other process is about to commit.
 
         Raises:

@@ -17,7 +17,7 @@ from qdrant_client import AsyncQdrantClient
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.context_headers import headers
 from servicekit.errors import DeadlineExceeded, InvalidRequest, Unavailable
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 from retriever.stores.qdrant.call_span import call_span
 from retriever.stores.qdrant.failures import Missing, Transient, translated
@@ -33,7 +33,7 @@ _PROBE_SECONDS = 0.5
 """Seconds between two probes of an avoided node, and time-out of a probe."""
 _CATCH_UP_SECONDS = 10.0
 """Seconds after the first response of a node during which it may still have old collections and aliases."""
-_SILENT_SECONDS = 10.0
+_WARNING_INTERVAL_SECONDS = 10.0
 """Minimum seconds between two warnings about a node."""
 
 
@@ -79,7 +79,7 @@ class Node:
         self._silent_until = 0.0
 
     @classmethod
-    def at(cls, url: str, api_key: SecretStr | None, seconds: float, authority: Path | None = None) -> "Node":
+    def from_url(cls, url: str, api_key: SecretStr | None, seconds: float, authority: Path | None = None) -> "Node":
         """Return the node at a URL.
 
         Args:
@@ -134,11 +134,11 @@ class Node:
         try:
             with call_span(method.__name__, collection, self._server):
                 async with asyncio.timeout(seconds):
-                    result = await self._identified(method, *args, **options)
+                    result = await self._with_api_key(method, *args, **options)
         except AioRpcError as error:
             raise self._translated(error) from error
         except TimeoutError:
-            self.failed("no answer in time")
+            self.avoid("no answer in time")
             raise Transient(DeadlineExceeded("The Qdrant server did not answer in time.")) from None
         except QdrantException as error:
             raise Unavailable("The Qdrant server is busy.") from error
@@ -146,7 +146,7 @@ class Node:
             # The truncated response of a dying node is empty, and the client reads a field of it.
             if "'NoneType'" not in str(error):
                 raise
-            self.failed("an incomplete answer")
+            self.avoid("an incomplete answer")
             raise Transient(Unavailable("The Qdrant server sent an incomplete response.", retry_after=1)) from None
         except ValueError as error:  # the client's local mode
             if "not found" in str(error):
@@ -157,13 +157,13 @@ class Node:
         return result
 
     async def call_while_up(
-        self, seconds: float, most: float, method: Method[P, T], *args: P.args, **options: P.kwargs
+        self, seconds: float, max_seconds: float, method: Method[P, T], *args: P.args, **options: P.kwargs
     ) -> T:
         """Return the result of `call`. Stop early if the node does not respond to version requests either.
 
         Args:
             seconds: Seconds between requests for the node's version during the call.
-            most: Maximum time of the call.
+            max_seconds: Maximum time of the call.
             method: The method.
             args: Its arguments.
             options: Its options.
@@ -171,17 +171,17 @@ class Node:
         Raises:
             Missing, Transient, Unavailable: See `call`.
         """
-        task = asyncio.ensure_future(self.call(most, method, *args, **options))
+        task = asyncio.ensure_future(self.call(max_seconds, method, *args, **options))
         try:
             while not (await asyncio.wait({task}, timeout=seconds))[0]:
                 if not await self._responds(2 * _PROBE_SECONDS) and not task.done():
-                    self.failed("no answer in time")
+                    self.avoid("no answer in time")
                     raise Transient(DeadlineExceeded("The Qdrant server did not answer in time."))
             return await task
         finally:
-            await ended(task)
+            await cancel_and_wait(task)
 
-    def failed(self, why: str) -> None:
+    def avoid(self, why: str) -> None:
         """Avoid the node, so that calls do not wait for it. Use it again when `reason_to_avoid` returns None."""
         if self._probing is None:
             is_logged = self._warn("a Qdrant node is avoided", why)
@@ -190,7 +190,7 @@ class Node:
     async def aclose(self) -> None:
         """Close the connection."""
         if self._probing is not None:
-            await ended(self._probing)
+            await cancel_and_wait(self._probing)
         await self._client.close()
 
     async def _probe(self, why: str, *, is_logged: bool) -> None:
@@ -216,11 +216,11 @@ class Node:
         # A truncated response raises AttributeError.
         with contextlib.suppress(AioRpcError, QdrantException, TimeoutError, AttributeError):
             async with asyncio.timeout(seconds):
-                await self._identified(AsyncQdrantClient.info)
+                await self._with_api_key(AsyncQdrantClient.info)
             return True
         return False
 
-    async def _identified(self, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
+    async def _with_api_key(self, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
         # The client's argument `api_key` would keep the first key after a rotation.
         if self._api_key is None:
             return await method(self._client, *args, **options)
@@ -234,7 +234,7 @@ class Node:
             if failure.is_response or error.code() is StatusCode.RESOURCE_EXHAUSTED:
                 self._warn("a Qdrant node fails at the moment", why)
             else:
-                self.failed(why)
+                self.avoid(why)
         return failure
 
     def _warn(self, event: str, why: str) -> bool:
@@ -242,7 +242,7 @@ class Node:
         now = time.monotonic()
         if now < self._silent_until:
             return False
-        self._silent_until = now + _SILENT_SECONDS
+        self._silent_until = now + _WARNING_INTERVAL_SECONDS
         _log.warning(event, why=why, **self._server)
         return True
 

@@ -97,7 +97,10 @@ class Points:
         if lease is not None and lease.generation is None:
             mode = models.UpdateMode.INSERT_ONLY
         elif lease is not None:
-            mode, condition = models.UpdateMode.UPDATE_ONLY, schema.has(schema.names(lease.generation))
+            mode, condition = (
+                models.UpdateMode.UPDATE_ONLY,
+                schema.has_facts(schema.generation_fact(lease.generation)),
+            )
         options = {"update_filter": condition, "update_mode": mode, "ordering": ORDERING}
         try:
             await self.write(AsyncQdrantClient.upsert, [point], wait=True, **options)
@@ -110,9 +113,9 @@ class Points:
 
         The server may have written the record late, after another process had removed chunks of this version.
         """
-        chunks = await self.payloads_of_any(schema.has(payload.version(document.version)), fields=())
+        chunks = await self.payloads_of_any(schema.has_facts(payload.version(document.version)), fields=())
         if len(chunks) < document.chunk_count:
-            await self.delete_where(str(id_), schema.has(schema.names(document.generation)))
+            await self.delete_where(str(id_), schema.has_facts(schema.generation_fact(document.generation)))
 
     async def delete(self, ids: list[str]) -> None:
         """Remove points if they exist."""

@@ -11,9 +11,9 @@ from collections.abc import Collection
 
 from retriever.stores.qdrant import schema
 
-RENEWAL = 1 / 3
+RENEWAL_FRACTION = 1 / 3
 """Part of the duration of a lease after which its holder renews it."""
-_SILENCE = 0.4
+_SILENCE_FRACTION = 0.4
 """Part of the duration of a lease. A holder has terminated if it has not renewed its lease for this long."""
 
 
@@ -25,10 +25,10 @@ class Renewals:
     """
 
     def __init__(self, lease_seconds: float) -> None:
-        self._silence = lease_seconds * _SILENCE
+        self._silence = lease_seconds * _SILENCE_FRACTION
         self._seen: dict[str, tuple[float, float]] = {}
 
-    def see(self, key: str, until: float) -> None:
+    def record(self, key: str, until: float) -> None:
         """Record the expiry of a lease."""
         known = self._seen.get(key)
         if known is None or known[0] != until:
@@ -36,11 +36,11 @@ class Renewals:
 
     def is_abandoned(self, key: str, until: float) -> bool:
         """Return whether a lease has expired, and its holder has given it up or no longer renews it."""
-        self.see(key, until)
+        self.record(key, until)
         _, since = self._seen[key]
         silent = until <= schema.GIVEN_UP or time.monotonic() >= since + self._silence
         return until < time.time() and silent
 
-    def forget_others(self, keys: Collection[str]) -> None:
+    def retain(self, keys: Collection[str]) -> None:
         """Remove the leases that do not exist any more."""
         self._seen = {key: seen for key, seen in self._seen.items() if key in keys}

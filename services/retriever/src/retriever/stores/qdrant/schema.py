@@ -47,7 +47,7 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[model
             indices, weights = list(point.terms.indices), list(point.terms.weights)
             vector[SPARSE] = models.SparseVector(indices=indices, values=weights)
         # The generation is text, because integers of the server have 63 bits.
-        content = payloads.of(point.chunk) | {
+        content = payloads.build(point.chunk) | {
             GENERATION: str(document.generation),
             ANALYSIS: document.analysis_language,
         }
@@ -57,12 +57,12 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[model
 
 def record_point(id_: str, document: Document) -> models.PointStruct:
     """Return a record of the catalogue as a point."""
-    content = payload.of_record(document)
-    content[FACTS] = [*content[FACTS], names(document.generation)]
+    content = payload.record_payload(document)
+    content[FACTS] = [*content[FACTS], generation_fact(document.generation)]
     return models.PointStruct(id=id_, vector={}, payload=content)
 
 
-def lease(
+def lease_point(
     id_: str,
     content: payload.Payload,
     facts: Sequence[str],
@@ -82,27 +82,27 @@ def lease(
         committing: Whether the holder is about to commit.
     """
     numbers = [{"key": UNTIL, "value": until}]
-    every = [*facts, held_by(holder), *([COMMITTING] if committing else [])]
+    every = [*facts, holder_fact(holder), *([COMMITTING] if committing else [])]
     content = {**content, FACTS: every, NUMBERS: numbers, "holder": holder, UNTIL: until}
     return models.PointStruct(id=id_, vector={}, payload=content)
 
 
-def names(generation: int | None) -> str:
+def generation_fact(generation: int | None) -> str:
     """Return the fact that a record names a generation. No record has the fact for None."""
     return f"names:{generation}"
 
 
-def held_by(holder: str) -> str:
+def holder_fact(holder: str) -> str:
     """Return the fact that a process holds a lease."""
     return f"holder:{holder}"
 
 
-def of_index(tenant: str, name: str) -> str:
+def index_fact(tenant: str, name: str) -> str:
     """Return the fact that a point has the specification of an index."""
     return f"index:{keys.collection(tenant, name)}"
 
 
-def free_for(holder: str, now: float) -> models.Filter:
+def available_to(holder: str, now: float) -> models.Filter:
     """Return the filter for leases that a process may take: leases that it holds, and expired leases."""
     has_expired = models.NestedCondition(
         nested=models.Nested(
@@ -115,15 +115,15 @@ def free_for(holder: str, now: float) -> models.Filter:
             ),
         )
     )
-    return models.Filter(should=[_any([held_by(holder)]), has_expired])
+    return models.Filter(should=[_any([holder_fact(holder)]), has_expired])
 
 
-def has(*facts: str) -> models.Filter:
+def has_facts(*facts: str) -> models.Filter:
     """Return the filter for points that have all these facts."""
     return models.Filter(must=[_any([fact]) for fact in facts])
 
 
-def kept(note: bytes) -> payload.Payload:
+def note_payload(note: bytes) -> payload.Payload:
     """Return the payload of a note."""
     return {NOTE: base64.b64encode(note).decode()}
 
@@ -201,9 +201,9 @@ def _hidden_chunks(unsettled: Mapping[str, int | None]) -> models.Filter:
     return models.Filter(must=[_any(document_facts)], must_not=[_any(visible)] if visible else None)
 
 
-def of_kind(kind: str) -> models.Filter:
+def has_kind(kind: str) -> models.Filter:
     """Return the filter for all points of a kind."""
-    return has(payload.kind(kind))
+    return has_facts(payload.kind(kind))
 
 
 def chunks_of(document_id: str, keep: int | None) -> models.Filter:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from qdrant_client import AsyncQdrantClient, models
 
-from retriever.concurrency.together import together
+from retriever.concurrency.gathering import gather_all
 from retriever.domain.scope import Scope
 from retriever.ports.remote_searches import Scored
 from retriever.ports.store import StoredChunk, Terms
@@ -103,7 +103,7 @@ class QdrantSearches:
 
     async def _settled(self, search: Callable[[_Marked], Coroutine[Any, Any, T]]) -> T:
         marked = self._unsettled.known
-        found, now, _ = await together(search(marked), self._unsettled.refresh(), self._check())
+        found, now, _ = await gather_all(search(marked), self._unsettled.refresh(), self._check())
         result: T = found if now == marked else await search(now)
         return result
 

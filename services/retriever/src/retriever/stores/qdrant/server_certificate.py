@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from servicekit import metrics
 from servicekit.errors import InvalidRequest
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 _log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class ServerCertificates:
     async def aclose(self) -> None:
         """Stop monitoring."""
         if self._task is not None:
-            await ended(self._task)
+            await cancel_and_wait(self._task)
 
     async def _watch(self) -> None:
         while True:

@@ -35,7 +35,7 @@ class ServerCollection:
         self.replicas = layout.replicas
         self.shards = layout.shards or 1
 
-    async def make(
+    async def create(
         self, dimension: int, indexes: PayloadIndexes, graphs: models.HnswConfigDiff | None = None
     ) -> None:
         """Create the collection if it does not exist.
@@ -50,7 +50,7 @@ class ServerCollection:
         """
         if not await self._exists():
             try:
-                await self._create(dimension, graphs)
+                await self._create_collection(dimension, graphs)
             except (DeadlineExceeded, Unavailable):
                 if not await self._exists():
                     raise  # otherwise another process, or this call, has created it
@@ -73,21 +73,21 @@ class ServerCollection:
         self.replicas = params.replication_factor or 1
         if self.replicas == 1:
             return
-        least = needed_write_consistency(self.replicas)
+        minimum = needed_write_consistency(self.replicas)
         current = params.write_consistency_factor or 1
-        if current >= least and params.read_fan_out_delay_ms == FAN_OUT_DELAY_MS:
+        if current >= minimum and params.read_fan_out_delay_ms == FAN_OUT_DELAY_MS:
             return
-        if current < least:
-            _log.warning("the write consistency of a collection is raised", collection=self.name, copies=least)
+        if current < minimum:
+            _log.warning("the write consistency of a collection is raised", collection=self.name, copies=minimum)
         changed = models.CollectionParamsDiff(
-            write_consistency_factor=max(current, least), read_fan_out_delay_ms=FAN_OUT_DELAY_MS
+            write_consistency_factor=max(current, minimum), read_fan_out_delay_ms=FAN_OUT_DELAY_MS
         )
         await self.connection.write(AsyncQdrantClient.update_collection, self.name, collection_params=changed)
 
     async def _exists(self) -> bool:
         return await self.connection.read(AsyncQdrantClient.collection_exists, self.name)
 
-    async def _create(self, dimension: int, graphs: models.HnswConfigDiff | None) -> None:
+    async def _create_collection(self, dimension: int, graphs: models.HnswConfigDiff | None) -> None:
         await self.connection.write_once(
             AsyncQdrantClient.create_collection,
             self.name,

@@ -25,7 +25,7 @@ from retriever.stores.qdrant.location import Location
 from retriever.stores.qdrant.space import Space
 
 _CURRENT_SECONDS = 0.5
-_REMOVED = 500
+_DELETE_BATCH = 500
 
 
 class SharedLocation(Location):
@@ -52,13 +52,13 @@ class SharedLocation(Location):
         """Return the alias of an incarnation."""
         return f"{keys.server_alias(prefix + SPACE, spec.tenant, spec.name)}.{incarnation.hex}"
 
-    async def make(self, spec: IndexSpec) -> None:
+    async def create(self, spec: IndexSpec) -> None:
         """Create the space if it does not exist.
 
         Raises:
             Unavailable: The server fails to create the space.
         """
-        await self._space.make_once(spec.dimension)
+        await self._space.create_once(spec.dimension)
         self.copies.replicas = self._space.replicas
 
     async def adapt(self) -> None:
@@ -119,7 +119,7 @@ class SharedLocation(Location):
         """
         others = models.Filter(must_not=[models.HasIdCondition(has_id=[self.index_point])])
         removed = 0
-        async for page in self.copies.pages(others, fields=False, size=_REMOVED):
+        async for page in self.copies.pages(others, fields=False, size=_DELETE_BATCH):
             await self._delete([str(point.id) for point in page])
             removed += len(page)
             if removed >= limit:

@@ -74,14 +74,14 @@ class Space(ServerCollection):
         kind = spec.embedding_model, spec.dimension, layout.vectors.quantization, layout.vectors.on_disk
         return f"{layout.prefix}{SPACE}.{hashlib.sha256(msgspec.json.encode(kind)).hexdigest()[:32]}"
 
-    async def make_once(self, dimension: int) -> None:
+    async def create_once(self, dimension: int) -> None:
         """Create the collection if it does not exist. Only the first call checks this.
 
         Raises:
             Unavailable: The server fails to create the collection.
         """
         if not self._is_known:
-            await self.make(dimension, PAYLOAD_INDEXES, models.HnswConfigDiff(m=0, payload_m=_LINKS))
+            await self.create(dimension, PAYLOAD_INDEXES, models.HnswConfigDiff(m=0, payload_m=_LINKS))
             self._is_known = True
 
     async def adapt_once(self) -> None:
@@ -133,4 +133,4 @@ class Space(ServerCollection):
     async def _read(self, kind: str, facts: Sequence[str], fields: Sequence[str]) -> dict[str, payload.Payload]:
         """Return the payloads of points of all incarnations."""
         copies = Copies(self.connection, self.name, self.replicas)
-        return await copies.payloads_of_any(schema.has(payload.kind(kind), *facts), fields)
+        return await copies.payloads_of_any(schema.has_facts(payload.kind(kind), *facts), fields)

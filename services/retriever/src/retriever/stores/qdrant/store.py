@@ -26,7 +26,7 @@ from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.leases import Lease, Leases
 from retriever.stores.qdrant.location import Location
 from retriever.stores.qdrant.locations import Locations
-from retriever.stores.qdrant.renewals import RENEWAL
+from retriever.stores.qdrant.renewals import RENEWAL_FRACTION
 from retriever.stores.qdrant.shared_location import SharedLocation
 from retriever.stores.qdrant.space import Space
 from retriever.stores.qdrant.tidying import Tidying
@@ -107,7 +107,7 @@ class QdrantStore:
         if not self._connection.is_cluster and entry is None:
             return None
         # A node that has just started may not have the index, or may return its old location.
-        locations = (await self._locations.aliases.read_each()).of(index)
+        locations = (await self._locations.aliases.read_each()).locations_of(index)
         others = [
             await self._at(self._locations.at(location)) for location in locations - {None, entry} if location
         ]
@@ -125,7 +125,7 @@ class QdrantStore:
             name = Location.new_name(alias, spec, beside=beside)
             return await self._begin(self._locations.at(Entry(alias, name)), spec, beside=beside)
         space = self._locations.space(Space.name_of(self._layout, spec))
-        await space.make_once(spec.dimension)
+        await space.create_once(spec.dimension)
         if beside:
             return await self._begin(self._locations.incarnation(space, spec, uuid.uuid4()), spec, beside=True)
         async with self._only_creator(space, spec):
@@ -157,12 +157,12 @@ class QdrantStore:
 
         Return the published collections that may have marks of terminated processes.
         """
-        swept = await self._tidying.run()
-        to_check = set(swept.to_check)
-        for entry in swept.entries:
+        result = await self._tidying.run()
+        to_check = set(result.to_check)
+        for entry in result.entries:
             is_shared = self._locations.aliases.is_shared(entry.alias)
             known = self._collections.get(entry.alias if is_shared else entry.collection)
-            is_left = is_shared and entry.alias.rpartition(".")[2] in swept.with_abandoned_marks
+            is_left = is_shared and entry.alias.rpartition(".")[2] in result.with_abandoned_marks
             if is_left or (known is not None and not known.is_removed and known.may_have_abandoned_work):
                 to_check.add(entry)
         found = [await self._at(self._locations.at(entry)) for entry in sorted(to_check)]
@@ -202,7 +202,7 @@ class QdrantStore:
         return known
 
     async def _begin(self, location: Location, spec: IndexSpec, *, beside: bool) -> QdrantCollection:
-        await location.make(spec)
+        await location.create(spec)
         collection = self._known(location, spec)
         # If another process holds the lease, that process renews or publishes it.
         await collection.leases.take(location.lease(spec, beside=beside))
@@ -235,7 +235,7 @@ class QdrantStore:
 
     async def _begun(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
         """Return the incarnation that a process is creating for an index, or None."""
-        held, now = await space.incarnations(schema.of_index(spec.tenant, spec.name)), time.time()
+        held, now = await space.incarnations(schema.index_fact(spec.tenant, spec.name)), time.time()
         begun = [
             stored.incarnation
             for stored in held
@@ -253,7 +253,7 @@ class QdrantStore:
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(self._lease_seconds * RENEWAL)
+            await asyncio.sleep(self._lease_seconds * RENEWAL_FRACTION)
             await leases.renew_all(
                 collection.leases for collection in self._collections.values() if not collection.is_removed
             )

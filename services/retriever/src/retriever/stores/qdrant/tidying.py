@@ -29,13 +29,13 @@ from retriever.stores.qdrant.space import Space, StoredIncarnation
 
 _log = structlog.get_logger(__name__)
 
-_REMOVED = 20_000
+_MAX_REMOVED_POINTS = 20_000
 """Maximum number of points of one incarnation to remove in a run."""
-_CHECKED_A_RUN = 8
+_MAX_CHECKS_PER_RUN = 8
 """Maximum number of unshared collections to check for abandoned marks in a run."""
 
 
-class Swept(NamedTuple):
+class TidyResult(NamedTuple):
     """The result of a run.
 
     Attributes:
@@ -70,7 +70,7 @@ class Tidying:
         self._empty: Mapping[str, Entry] = {}
         self._incarnations: set[str] = set()
 
-    async def run(self) -> Swept:
+    async def run(self) -> TidyResult:
         """Remove abandoned collections and incarnations. Return which published indexes to check for marks."""
         await self._connection.compare()
         self._incarnations = set()
@@ -101,10 +101,10 @@ class Tidying:
         self._empty = empty
         # A later collection of the same name must get its own time to store its specification.
         self._without_spec = {name: seen for name, seen in self._without_spec.items() if name in without_spec}
-        self._renewals.forget_others({collection.name for collection in found} | self._incarnations)
+        self._renewals.retain({collection.name for collection in found} | self._incarnations)
         entries = list(aliases.entries[0].values())
         own = sorted(entry for entry in entries if not self._locations.aliases.is_shared(entry.alias))
-        return Swept(entries, self._next_to_check(own), frozenset(abandoned))
+        return TidyResult(entries, self._next_to_check(own), frozenset(abandoned))
 
     def _next_to_check(self, entries: list[Entry]) -> list[Entry]:
         """Return the entries to check in this run: all in the first run, and the next few in each later run."""
@@ -112,14 +112,14 @@ class Tidying:
             self._last_checked = ""
             return entries
         batch = ([entry for entry in entries if entry.alias > (self._last_checked or "")] + entries)[
-            :_CHECKED_A_RUN
+            :_MAX_CHECKS_PER_RUN
         ]
         self._last_checked = batch[-1].alias if batch else ""
         return batch
 
     async def _tidy(self, location: Location) -> bool:
         """Remove a collection if it is abandoned. Return whether it has a specification."""
-        until = await location.until()
+        until = await location.lease_expiry()
         if until == 0:
             # The collection has no specification yet. Its process is about to write one, or has terminated.
             first_seen = self._without_spec.setdefault(location.name, time.monotonic())
@@ -158,7 +158,7 @@ class Tidying:
         await location.adapt()
         if location.alias in aliases.names:
             await location.remove()
-        elif await location.begin_clearing(held.until) and await location.clear(_REMOVED):
+        elif await location.begin_clearing(held.until) and await location.clear(_MAX_REMOVED_POINTS):
             _log.info("removed the points of an index from a shared collection", index=held.spec.name)
 
     async def _point_back(

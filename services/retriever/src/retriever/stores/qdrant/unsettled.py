@@ -21,10 +21,10 @@ _log = structlog.get_logger(__name__)
 
 _FRESH_SECONDS = 0.25  # `Unsettled.refresh` returns the last result for this time
 _SUSPECTED_SECONDS = 60.0  # a document is suspected for this time
-_MOST_SUSPECTS = 100
-_DIFFERENCE_SECONDS = 5.0  # a larger difference of clocks is logged
+_MAX_SUSPECTS = 100
+_MAX_CLOCK_DIFFERENCE_SECONDS = 5.0  # a larger difference of clocks is logged
 _SILENT_SECONDS = 60.0  # minimum time between two such log lines
-_CHECKED_TOGETHER = 20
+_MAX_CHECKED_SUSPECTS = 20
 """Maximum number of suspected documents that are checked together."""
 
 
@@ -60,7 +60,7 @@ class Unsettled:
         self._until = 0.0
         self._changes = 0
 
-    def changed(self, document_id: str | None = None) -> None:
+    def invalidate(self, document_id: str | None = None) -> None:
         """Make the next `refresh` read again.
 
         Args:
@@ -68,7 +68,7 @@ class Unsettled:
         """
         self._changes += 1
         self._until = 0.0
-        if document_id is not None and len(self._suspects) < _MOST_SUSPECTS:
+        if document_id is not None and len(self._suspects) < _MAX_SUSPECTS:
             self._suspects.setdefault(document_id, time.monotonic() + _SUSPECTED_SECONDS)
 
     @property
@@ -78,18 +78,18 @@ class Unsettled:
 
     async def marks(self) -> list[payload.Payload]:
         """Return the payloads of the marks: the document and the time when the mark expires."""
-        found = await self._points.payloads_of_any(schema.of_kind(payload.MARK), ["document_id", schema.UNTIL])
+        found = await self._points.payloads_of_any(schema.has_kind(payload.MARK), ["document_id", schema.UNTIL])
         self._check_clocks(found.values())
         for mark in found.values():
-            self._renewals.see(mark["document_id"], mark[schema.UNTIL])
-        self._renewals.forget_others({mark["document_id"] for mark in found.values()})
+            self._renewals.record(mark["document_id"], mark[schema.UNTIL])
+        self._renewals.retain({mark["document_id"] for mark in found.values()})
         self._has_expired_marks = any(mark[schema.UNTIL] < time.time() for mark in found.values())
         return list(found.values())
 
     def _check_clocks(self, marks: Iterable[payload.Payload]) -> None:
         """Log if a mark lasts longer than a lease, because then the clock of its holder is ahead."""
         ahead = max((mark[schema.UNTIL] for mark in marks), default=0.0) - time.time() - self._lease_seconds
-        if ahead > _DIFFERENCE_SECONDS and time.monotonic() > self._silent_until:
+        if ahead > _MAX_CLOCK_DIFFERENCE_SECONDS and time.monotonic() > self._silent_until:
             self._silent_until = time.monotonic() + _SILENT_SECONDS
             _log.warning("the clock of another retriever is ahead (docs/qdrant.md)", seconds=round(ahead))
 
@@ -104,7 +104,7 @@ class Unsettled:
 
     async def _strays(self) -> list[str]:
         """Return the ids of suspected documents that have stray chunks. The others are no longer suspected."""
-        batch = list(self._suspects)[:_CHECKED_TOGETHER]
+        batch = list(self._suspects)[:_MAX_CHECKED_SUSPECTS]
         records = await self._records(batch) if batch else {}
         found = []
         for document_id in batch:

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from servicekit.tasks import ended
+from servicekit.tasks import cancel_and_wait
 
 
-async def together(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
+async def gather_all(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
     """Run coroutines concurrently and return their results. If one fails, cancel the others.
 
     Raises:
@@ -17,4 +17,4 @@ async def together(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        await ended(*tasks)
+        await cancel_and_wait(*tasks)
