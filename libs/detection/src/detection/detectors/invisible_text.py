@@ -37,7 +37,7 @@ def invisible_text(limits: Limits) -> BuiltIn[InvisibleTextParams]:
     detector = PatternDetector(
         [Matcher(Pattern("invisible_text", "invisible_characters", _INVISIBLE, accept=_is_hidden))],
         limits,
-        as_read=False,
+        with_view=False,
     )
     description = "Finds characters that readers do not see."
     return BuiltIn("invisible_text", description, InvisibleTextParams, lambda _: detector)

@@ -59,41 +59,47 @@ class PositionMap:
 
     def add(self, start: int, end: int, replacement: str) -> None:
         """Add a replaced span of the original text. Call this method in the order of the spans."""
-        at = start - (self._spans[-1][3] - self._spans[-1][1] if self._spans else 0)
-        self._spans.append((at, at + len(replacement), start, end))
-        self._ends.append(at + len(replacement))
+        position = start - (self._spans[-1][3] - self._spans[-1][1] if self._spans else 0)
+        self._spans.append((position, position + len(replacement), start, end))
+        self._ends.append(position + len(replacement))
 
-    def start(self, at: int) -> int:
+    def start(self, position: int) -> int:
         """Return where a match begins in the original text: after a span that was removed at this position."""
-        before = bisect.bisect_right(self._ends, at)
-        if before < len(self._spans) and self._spans[before][0] < at:
+        before = bisect.bisect_right(self._ends, position)
+        if before < len(self._spans) and self._spans[before][0] < position:
             return self._spans[before][2]
-        return self._moved(at, before)
+        return self._moved(position, before)
 
-    def end(self, at: int) -> int:
+    def end(self, position: int) -> int:
         """Return where a match ends in the original text: before a span that was removed at this position."""
-        before = bisect.bisect_left(self._ends, at)
-        if before < len(self._spans) and self._spans[before][0] < at:
+        before = bisect.bisect_left(self._ends, position)
+        if before < len(self._spans) and self._spans[before][0] < position:
             return self._spans[before][3]
-        return self._moved(at, before)
+        return self._moved(position, before)
 
-    def cleared(self, at: int) -> int:
+    def cleared(self, position: int) -> int:
         """Return up to where the original text is cleared; a replacement is never cleared in part."""
-        before = bisect.bisect_left(self._ends, at)
-        if before < len(self._spans) and self._spans[before][0] < at < self._spans[before][1]:
+        before = bisect.bisect_left(self._ends, position)
+        if before < len(self._spans) and self._spans[before][0] < position < self._spans[before][1]:
             return self._spans[before][2]
-        return self.end(at)
+        return self.end(position)
 
     def is_replacement(self, start: int, end: int) -> bool:
         """Return whether a span lies within one replacement."""
         before = bisect.bisect_left(self._ends, end)
         return before < len(self._spans) and self._spans[before][0] <= start < end
 
-    def _moved(self, at: int, before: int) -> int:
+    def _moved(self, position: int, before: int) -> int:
+        """Return the original position of a position outside replacements.
+
+        Args:
+            position: The position in the text with replacements.
+            before: The number of replacements before the position.
+        """
         if not before:
-            return at
+            return position
         _, left, _, end = self._spans[before - 1]
-        return at - left + end
+        return position - left + end
 
 
 def in_original_text(findings: Sequence[Finding], positions: PositionMap) -> list[Finding]:
@@ -226,6 +232,6 @@ class TwoPassText:
 
     def _unreported(self, failures: Sequence[Failure]) -> tuple[Failure, ...]:
         """Return the failures that earlier steps have not reported."""
-        fresh = tuple(failure for failure in failures if failure not in self._failed)
-        self._failed.update(fresh)
-        return fresh
+        unreported = tuple(failure for failure in failures if failure not in self._failed)
+        self._failed.update(unreported)
+        return unreported

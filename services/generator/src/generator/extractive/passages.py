@@ -60,14 +60,14 @@ class _Reader:
         self._in_table = False
 
     def read(self) -> Iterator[Passage]:
-        for at, line in enumerate(self._lines):
-            following = self._lines[at + 1] if at + 1 < len(self._lines) else ""
+        for index, line in enumerate(self._lines):
+            following = self._lines[index + 1] if index + 1 < len(self._lines) else ""
             if _ROW.match(line):
                 yield from self._flush()
                 yield from self._row(line, following)
                 continue
             self._header = None
-            if self._is_record(at):
+            if self._is_record(index):
                 yield from self._flush()
                 yield Passage(_plain(line), self._context(), table=self._table_number())
                 continue
@@ -80,25 +80,25 @@ class _Reader:
             elif not line.strip():
                 yield from self._flush()
             else:
-                title = self._is_title(line, following)
-                if title or self._is_item(line):
+                is_title = self._is_title(line, following)
+                if is_title or self._is_item(line):
                     yield from self._flush()
                 self._paragraph.append(line.strip())
-                if title or self._ends_here(line, following):
-                    yield from self._flush(title=title)
+                if is_title or self._ends_here(line, following):
+                    yield from self._flush(title=is_title)
         yield from self._flush()
 
     def _enter_section(self, level: int, heading: str) -> None:
         self._headings = [(above, text) for above, text in self._headings if above < level]
         self._headings.append((level, heading))
 
-    def _is_record(self, at: int) -> bool:
+    def _is_record(self, index: int) -> bool:
         """Return whether the line is a row in the format of ingest: ``Name: value; …``, or ``|`` between cells."""
-        line = self._lines[at]
+        line = self._lines[index]
         names = _fields(line)
         if len(names) != 1:
             return len(names) > 1 or " | " in line
-        neighbours = [self._lines[index] for index in (at - 1, at + 1) if 0 <= index < len(self._lines)]
+        neighbours = [self._lines[near] for near in (index - 1, index + 1) if 0 <= near < len(self._lines)]
         return any(_fields(other)[-1:] == names for other in neighbours)
 
     def _table_number(self) -> int:
@@ -151,10 +151,10 @@ class _Reader:
         context = self._context() if bullet else self._context(lead=False)
         found = sentences(text)
         previous, label = "", False
-        for at, sentence in enumerate(found, start=1):
+        for index, sentence in enumerate(found, start=1):
             introduces = sentence.endswith(":") or not _ENDED.search(sentence)
             label = not bullet and len(sentence) <= _SHORT_LINE and introduces
-            yield Passage(sentence, context, previous, found[at] if at < len(found) else "", label)
+            yield Passage(sentence, context, previous, found[index] if index < len(found) else "", label)
             previous = sentence
         if not bullet:
             self._lead = previous if label else ""

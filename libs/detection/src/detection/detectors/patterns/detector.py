@@ -27,26 +27,27 @@ class PatternDetector:
         matchers: The patterns.
         limits: The limits for one text.
         memory: The memory limit in bytes of the combined pattern; see `union`.
-        as_read: Also search the view of the text as people read it; see `detection.detectors.patterns.view`.
+        with_view: Whether to search also the view of the text as people read it; see
+            `detection.detectors.patterns.view`.
 
     Raises:
         Unsupported: The patterns together are too large.
     """
 
     def __init__(
-        self, matchers: Sequence[Matcher], limits: Limits, memory: int = MEMORY, *, as_read: bool = True
+        self, matchers: Sequence[Matcher], limits: Limits, memory: int = MEMORY, *, with_view: bool = True
     ) -> None:
         self._matchers = matchers
         self._union = union(matchers, memory)
         self._limits = limits
-        self._as_read = as_read
+        self._with_view = with_view
         custom_size = sum(matcher.size for matcher in matchers if matcher.pattern.custom)
         self.inline_limit = min(_INLINE, _INLINE_WORK // custom_size) if custom_size else _INLINE
 
     def detect(self, text: str) -> list[Detection]:
         """See `Detector.detect`."""
         limits = Limits(len(text), self._limits.detections, self._limits.seconds)
-        stream = PatternStream(self._matchers, self._union, limits, as_read=self._as_read)
+        stream = PatternStream(self._matchers, self._union, limits, with_view=self._with_view)
         deadline = time.monotonic() + limits.seconds
         found: list[Detection] = []
         for start in range(0, max(len(text), 1), _SLICE):
@@ -61,7 +62,7 @@ class PatternDetector:
 
     def stream(self) -> DetectorStream:
         """See `Detector.stream`."""
-        return PatternStream(self._matchers, self._union, self._limits, as_read=self._as_read)
+        return PatternStream(self._matchers, self._union, self._limits, with_view=self._with_view)
 
 
 class PatternStream:
@@ -70,17 +71,17 @@ class PatternStream:
     A text without a difference needs only one search. A match that both searches find counts once.
     """
 
-    def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits, *, as_read: bool) -> None:
+    def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits, *, with_view: bool) -> None:
         self._search = Search(matchers, any_pattern, limits)
         self._limits = limits
-        self._as_read = as_read
+        self._with_view = with_view
         self._view_search: _ViewSearch | None = None
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
         """See `DetectorStream.feed`."""
         search = self._search
         if self._view_search is None:
-            if not self._as_read or text.isascii() or is_plain(text):
+            if not self._with_view or text.isascii() or is_plain(text):
                 detections = search.feed(text, last)
                 return search.decided, detections
             self._view_search = _ViewSearch(search)
@@ -142,6 +143,7 @@ class _ViewSearch:
         return replace(detection, text=self._text[start - self._first : end - self._first], start=start, end=end)
 
     def _unreported(self, found: Sequence[Detection], search_index: int) -> list[Detection]:
+        """Return the detections that this search has found more often than the other search."""
         new = []
         for detection in found:
             counts = self._counts.setdefault(detection, [0, 0])

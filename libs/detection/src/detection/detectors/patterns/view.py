@@ -165,17 +165,18 @@ class View:
         del self._views[:first], self._texts[:first], self._same[:first]
 
     def _character(self, character: str) -> str:
-        read = self._without_marks(_readable_character(character))
-        self._append(character, read)
-        if read:
-            self._before = read[-1]
-        return read
+        converted = self._without_marks(_readable_character(character))
+        self._append(character, converted)
+        if converted:
+            self._before = converted[-1]
+        return converted
 
-    def _without_marks(self, read: str) -> str:
-        if _MARKS.isdisjoint(read):
-            return read
+    def _without_marks(self, text: str) -> str:
+        """Return the text without marks on ASCII characters, unless Unicode has one character for both."""
+        if _MARKS.isdisjoint(text):
+            return text
         result = ""
-        for part in read:
+        for part in text:
             before = result[-1:] or self._before
             if not (
                 part in _MARKS and "" < before < "\x80" and len(unicodedata.normalize("NFC", before + part)) > 1
@@ -183,13 +184,14 @@ class View:
                 result += part
         return result
 
-    def _append(self, character: str, read: str) -> None:
-        same = read == character
-        if read:
+    def _append(self, character: str, converted: str) -> None:
+        """Record a character of the text, and the characters of the view that replace it."""
+        is_same = converted == character
+        if converted:
             offset = self._texts[-1] - self._views[-1]
-            if not (same and self._same[-1] and self.text_length - self.length == offset):
+            if not (is_same and self._same[-1] and self.text_length - self.length == offset):
                 self._views.append(self.length)
                 self._texts.append(self.text_length)
-                self._same.append(same)
-        self.length += len(read)
+                self._same.append(is_same)
+        self.length += len(converted)
         self.text_length += 1

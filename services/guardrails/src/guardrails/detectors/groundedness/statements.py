@@ -172,80 +172,80 @@ def names_of(sentences: Sequence[str]) -> frozenset[str]:
 
 def _tokens(text: str, names: Container[str]) -> Iterator[Token]:
     matches = list(_TOKEN.finditer(text))
-    at = 0
-    while at < len(matches):
-        match = matches[at]
+    index = 0
+    while index < len(matches):
+        match = matches[index]
         written = match.group().replace("\u2019", "'")
-        low = written.lower()
+        lowered = written.lower()
         step = 1
         if match.lastgroup == "stop":
             yield Token("", breaks=True)
         elif match["iso"]:
             year, month, day = written.split("-")
-            yield Token(low, Fact(Kind.NUMBER, frozenset({_number_key(float(year))}), year))
+            yield Token(lowered, Fact(Kind.NUMBER, frozenset({_number_key(float(year))}), year))
             if 1 <= int(month) <= len(_MONTHS):
-                yield Token(low, Fact(Kind.DATE, frozenset({_MONTHS[int(month) - 1]}), written))
-            yield Token(low, Fact(Kind.NUMBER, frozenset({_number_key(float(day))}), day))
-        elif match["number"] or _value(low) is not None:
-            token, step = _number_token(matches, at)
+                yield Token(lowered, Fact(Kind.DATE, frozenset({_MONTHS[int(month) - 1]}), written))
+            yield Token(lowered, Fact(Kind.NUMBER, frozenset({_number_key(float(day))}), day))
+        elif match["number"] or _value(lowered) is not None:
+            token, step = _number_token(matches, index)
             yield token
-        elif low in words.BREAKS:
-            yield Token(low, breaks=True)
+        elif lowered in words.BREAKS:
+            yield Token(lowered, breaks=True)
         else:
-            yield _word_token(matches, at, written, names)
-        at += step
+            yield _word_token(matches, index, written, names)
+        index += step
 
 
-def _word_token(matches: Sequence[re.Match[str]], at: int, written: str, names: Container[str]) -> Token:
+def _word_token(matches: Sequence[re.Match[str]], index: int, written: str, names: Container[str]) -> Token:
     bare = written.removesuffix("'s")
-    low = bare.lower()
-    capital = bare[0].isupper()
-    if capital and low in words.MONTHS and (at or low != "may"):
-        return Token(low, Fact(Kind.DATE, frozenset({words.MONTHS[low]}), written))
-    if capital and low.removesuffix("s") in words.WEEKDAYS:
-        return Token(low, Fact(Kind.DATE, frozenset({words.WEEKDAYS[low.removesuffix("s")]}), written))
-    if low in words.SEASONS:
-        return Token(low, Fact(Kind.DATE, frozenset({low}), written))
-    if low in words.COLOURS:
-        return Token(low, Fact(Kind.COLOUR, frozenset({low.replace("gray", "grey")}), written))
-    if matches[at]["name"] or (capital and low != "i" and _is_name(matches, at, low, names)):
-        return Token(low, Fact(Kind.NAME, frozenset({low}), written))
-    return Token(low)
+    lowered = bare.lower()
+    is_capitalised = bare[0].isupper()
+    if is_capitalised and lowered in words.MONTHS and (index or lowered != "may"):
+        return Token(lowered, Fact(Kind.DATE, frozenset({words.MONTHS[lowered]}), written))
+    if is_capitalised and lowered.removesuffix("s") in words.WEEKDAYS:
+        return Token(lowered, Fact(Kind.DATE, frozenset({words.WEEKDAYS[lowered.removesuffix("s")]}), written))
+    if lowered in words.SEASONS:
+        return Token(lowered, Fact(Kind.DATE, frozenset({lowered}), written))
+    if lowered in words.COLOURS:
+        return Token(lowered, Fact(Kind.COLOUR, frozenset({lowered.replace("gray", "grey")}), written))
+    if matches[index]["name"] or (is_capitalised and lowered != "i" and _is_name(matches, index, lowered, names)):
+        return Token(lowered, Fact(Kind.NAME, frozenset({lowered}), written))
+    return Token(lowered)
 
 
-def _is_name(matches: Sequence[re.Match[str]], at: int, low: str, names: Container[str]) -> bool:
-    if at:
+def _is_name(matches: Sequence[re.Match[str]], index: int, lowered: str, names: Container[str]) -> bool:
+    if index:
         return True
     following = matches[1].group() if len(matches) > 1 else ""
-    return low in names or (
-        following[:1].isupper() and following.lower() not in words.MONTHS and low not in words.STOP_WORDS
+    return lowered in names or (
+        following[:1].isupper() and following.lower() not in words.MONTHS and lowered not in words.STOP_WORDS
     )
 
 
-def _value(low: str) -> int | None:
+def _value(lowered: str) -> int | None:
     """Return the value of a number word; None for other words and for ``one``, which is also a pronoun."""
-    parts = low.split("-")
+    parts = lowered.split("-")
     values = [words.SMALL_NUMBERS.get(part) for part in parts]
-    if None in values or low == "one":
+    if None in values or lowered == "one":
         return None
     return sum(value for value in values if value is not None)
 
 
-def _number_token(matches: Sequence[re.Match[str]], at: int) -> tuple[Token, int]:
-    first = matches[at]
-    low = first.group().lower()
+def _number_token(matches: Sequence[re.Match[str]], index: int) -> tuple[Token, int]:
+    first = matches[index]
+    lowered = first.group().lower()
     digits = first["number"]
-    values = _readings(digits) if digits else [float(_value(low) or 0)]
+    values = _readings(digits) if digits else [float(_value(lowered) or 0)]
     unit = first["unit"] or ""
-    end = at + 1
+    end = index + 1
     while end < len(matches) and (scale := words.SCALES.get(matches[end].group().lower())) is not None:
         values = [value * scale for value in values]
         end += 1
     if not unit and end < len(matches):
         unit = matches[end].group()
     keys = frozenset(map(_number_key, values))
-    written = first.group() if end == at + 1 else " ".join(match.group() for match in matches[at:end])
-    return Token(low, Fact(Kind.NUMBER, keys, written, words.UNITS.get(unit.lower(), ""))), end - at
+    written = first.group() if end == index + 1 else " ".join(match.group() for match in matches[index:end])
+    return Token(lowered, Fact(Kind.NUMBER, keys, written, words.UNITS.get(unit.lower(), ""))), end - index
 
 
 def _readings(digits: str) -> list[float]:
