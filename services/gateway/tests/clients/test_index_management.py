@@ -118,7 +118,7 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
 
     async def ListSnapshots(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         response = retriever_pb2.ListSnapshotsResponse()
-        for each in await self._fake.stored(self._principal(request), Deadline.of(context)):
+        for each in await self._fake.list_snapshots(self._principal(request), Deadline.of(context)):
             message = response.snapshots.add(
                 path=each.path,
                 index=each.index,

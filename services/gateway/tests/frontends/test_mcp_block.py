@@ -42,7 +42,7 @@ def test_indexes_of_the_profile_can_be_offered(index: str, more: str) -> None:
         ("{tools: [remove]}", r"frontends\[0\].mcp.tools\[0\]"),
         (
             "{indexes: [other]}",
-            r"frontends\[0\].mcp.indexes\[0\]: the profile does not let requests read this index",
+            r"frontends\[0\].mcp.indexes\[0\]: requests of the profile may not read this index",
         ),
         ("{indexes: [../x]}", r"frontends\[0\].mcp.indexes\[0\]"),
         ("{prompts: [{name: a, text: x}, {name: a, text: y}]}", "two prompts have the name 'a'"),

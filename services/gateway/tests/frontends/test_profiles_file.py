@@ -132,12 +132,18 @@ ONE = "frontends:\n- name: a\n  mount: a\n"
         ("frontends:\n- name: a\n  mount: a/b\n", "line 3, frontends[0].mount: "),
         ("frontends:\n- name: a\n  mount: content\n", "line 3, frontends[0].mount: the gateway's own paths"),
         ("frontends:\n- name: a\n  mount: 2024-01\n", "line 3, frontends[0].mount: the gateway's own paths"),
-        (ONE + "- name: a\n  mount: b\n", "line 4, frontends[1].name: the name 'a' is taken by the profile 'a'"),
-        (ONE + "- name: b\n  mount: a\n", "line 5, frontends[1].mount: the mount 'a' is taken by the profile 'a'"),
-        (ONE + "  hosts: [X, x]\n", "line 4, frontends[0].hosts[1]: the host 'x' is taken"),
+        (
+            ONE + "- name: a\n  mount: b\n",
+            "line 4, frontends[1].name: the name 'a' already belongs to the profile 'a'",
+        ),
+        (
+            ONE + "- name: b\n  mount: a\n",
+            "line 5, frontends[1].mount: the mount 'a' already belongs to the profile 'a'",
+        ),
+        (ONE + "  hosts: [X, x]\n", "line 4, frontends[0].hosts[1]: the host 'x' already belongs"),
         (
             ONE + "  origins: [https://x]\n- name: b\n  origins: [https://x]\n",
-            "line 6, frontends[1].origins[0]: the origin 'https://x' is taken by the profile 'a'",
+            "line 6, frontends[1].origins[0]: the origin 'https://x' already belongs to the profile 'a'",
         ),
         (ONE + "  mount: b\n", "line 4, frontends[0].mount: duplicate key"),
         ("frontends: {a: b}", "line 1, frontends: "),

@@ -122,7 +122,10 @@ def _profile_problems(
         yield from _override_problems(profile.overrides, key, gateway)
         for number, index in enumerate(profile.mcp.indexes):
             if not profile.can_read(index, base.default_index):
-                yield (*key, "mcp", "indexes", number), "the profile does not let requests read this index"
+                yield (
+                    (*key, "mcp", "indexes", number),
+                    "requests of the profile may not read this index; add it to allow.indexes",
+                )
         if profile.name != DEFAULT and not (profile.mount or profile.hosts or profile.origins):
             yield key, f"no request can reach '{profile.name}': it needs a mount, hosts or origins"
         names: list[tuple[str, Key, str]] = [("name", (*key, "name"), profile.name)]
@@ -131,7 +134,7 @@ def _profile_problems(
         names += [("origin", (*key, "origins", number), origin) for number, origin in enumerate(profile.origins)]
         for kind, name_key, value in names:
             if (kind, value) in owners:
-                yield name_key, f"the {kind} '{value}' is taken by the profile '{owners[kind, value]}'"
+                yield name_key, f"the {kind} '{value}' already belongs to the profile '{owners[kind, value]}'"
             owners[kind, value] = profile.name
 
 
