@@ -78,7 +78,7 @@ class Answer:
         detections: The findings of the detectors.
         follow_ups: The follow-up questions.
         usage: The token counts, or None if they are not known.
-        completion: The answer as the model server sent it in one piece, or empty if it came as events.
+        completion: The answer as the model server sent it in one piece, or empty if the model server sent events.
         steps: The steps with their durations, after the last event.
     """
 

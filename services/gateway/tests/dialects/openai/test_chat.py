@@ -105,7 +105,7 @@ CHECKED = {*PLATFORM_MEMBERS, "model", "stream", "messages"}
     st.sampled_from([None, 0, 2]),
     st.booleans(),
 )
-def test_any_member_keeps_its_value(members: dict[str, Any], indent: int | None, has_own: bool) -> None:
+def test_any_member_remains_unchanged(members: dict[str, Any], indent: int | None, has_own: bool) -> None:
     """Members of any JSON value and layout remain unchanged, with or without the gateway's own members."""
     body = json.dumps(members | ({"index_name": ""} if has_own else {}), indent=indent, ensure_ascii=False).encode()
     turn = parse(body)

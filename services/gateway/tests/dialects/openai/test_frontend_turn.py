@@ -140,7 +140,7 @@ async def test_the_model_gets_tools_and_passages(
 
 
 @pytest.mark.parametrize("index", [{}, {"index_name": "docs"}])
-async def test_tool_results_keep_their_order(client: httpx.AsyncClient, fakes: Any, index: dict[str, Any]) -> None:
+async def test_tool_results_remain_in_order(client: httpx.AsyncClient, fakes: Any, index: dict[str, Any]) -> None:
     """The gateway searches for the latest question. The model gets the conversation and its tool calls in order."""
     earlier = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
     body = await ask(client, f"/plain{PATHS[0]}", messages=[*earlier, USER, CALLING, RESULT], tools=TOOLS, **index)

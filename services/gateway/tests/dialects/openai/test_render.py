@@ -222,7 +222,7 @@ def test_a_later_start_adds_members() -> None:
     assert chunks[2]["model"] == "asked"
 
 
-def test_a_streamed_pass_through_keeps_its_bytes() -> None:
+def test_a_streamed_pass_through_remains_unchanged() -> None:
     """The chunks are sent byte for byte without times, and the end marker once."""
     raw = exchange(index="").render([Chunk(b'{"x":1.50}'), Chunk(b'{"error_like":{}}')])
     raw += exchange(index="").render([DONE])
@@ -365,7 +365,7 @@ def test_an_empty_answer_has_an_empty_content() -> None:
     assert body["choices"][0]["message"]["content"] == ""
 
 
-def test_a_pass_through_in_one_piece_keeps_its_bytes() -> None:
+def test_a_pass_through_in_one_piece_remains_unchanged() -> None:
     """The answer of a pass-through is sent byte for byte."""
     answer = exchange(streaming=False, index="")
     answer.add_events([Completion(b' {"a" : 1.50}\n')])
@@ -500,7 +500,7 @@ async def test_a_model_servers_refusal_reaches_the_client(fakes: Any, openai: As
     assert caught.value.response.headers["retry-after"] == "7"
 
 
-async def test_a_pass_through_stays_unchanged(fakes: Any, http: httpx.AsyncClient) -> None:
+async def test_a_pass_through_over_http_remains_unchanged(fakes: Any, http: httpx.AsyncClient) -> None:
     """The model gets the request's bytes, and the client the answer's bytes and a server timing."""
     fakes.generator.script = [[Completion(b'{"x":1.50}')]]
     body = b'{"model" : "m", "messages":"any text"}'

@@ -29,7 +29,7 @@ def test_pieces_add_up_to_the_text(text: str) -> None:
 
 
 @given(st.text(alphabet="ab1 9.[]#=\n", max_size=60))
-def test_a_piece_with_a_digit_holds_nothing_else(text: str) -> None:
+def test_a_piece_with_a_digit_has_only_digits(text: str) -> None:
     """A piece with a digit has only digits, because the component reads it as the number of a step."""
     for piece in pieces(text):
         if any(character.isdigit() for character in piece):

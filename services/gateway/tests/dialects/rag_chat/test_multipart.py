@@ -73,7 +73,7 @@ def test_invalid_forms_are_refused(body: bytes, media: str, message: str) -> Non
 
 
 @given(st.binary(max_size=60), st.lists(st.binary(max_size=60), max_size=3))
-def test_contents_stay_unchanged(json: bytes, contents: list[bytes]) -> None:
+def test_contents_remain_unchanged(json: bytes, contents: list[bytes]) -> None:
     """All bytes remain unchanged, unless they contain the boundary."""
     assume(not any(b"--edge" in content for content in (json, *contents)))
     parts = [part(f'"messages[0].files[{at}]"', content) for at, content in enumerate(contents)]

@@ -311,7 +311,7 @@ async def test_8_results_have_every_key(stage: Stage, ask: Any) -> None:
         b'{"deep":[[[{}]]],"e":"\\ud83d\\ude00"}',
     ],
 )
-async def test_9_the_session_state_stays_unchanged(stage: Stage, client: httpx.AsyncClient, state: bytes) -> None:
+async def test_9_the_session_state_remains_unchanged(stage: Stage, client: httpx.AsyncClient, state: bytes) -> None:
     """The first and the last line, or the complete answer, have the session state byte for byte."""
     echoed = b'"%b":%b' % (stage.session_state.encode(), state)
     headers = {"content-type": "application/json"}
@@ -352,7 +352,7 @@ async def test_9_a_session_state_on_several_lines(stage: Stage, client: httpx.As
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.has_choices], ids=lambda stage: stage.name)
-async def test_10_the_model_servers_metadata_are_kept(stage: Stage, ask: Any, stream: Any, fakes: Any) -> None:
+async def test_10_answers_have_the_model_servers_metadata(stage: Stage, ask: Any, stream: Any, fakes: Any) -> None:
     """The answer has the model server's metadata and filters, and each piece has its own filters."""
     safe = {"hate": {"filtered": False, "severity": "safe"}}
     prompt = [{"prompt_index": 0, "content_filter_results": safe}]

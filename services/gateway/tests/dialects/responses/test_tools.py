@@ -87,6 +87,7 @@ def test_file_search_names_indexes() -> None:
         (SEARCH | {"vector_store_ids": ["../x"]}, "tools[0].vector_store_ids"),
         (SEARCH | {"filters": {"type": "gt", "key": "a", "value": 1}}, "tools[0].filters.type"),
         (SEARCH | {"filters": {"type": "eq", "key": "a", "value": [1]}}, "tools[0].filters.value"),
+        (SEARCH | {"filters": {"type": "and", "filters": [{"type": "gt"}]}}, "tools[0].filters.filters[0].type"),
         (SEARCH | {"filters": {"type": "eq", "key": " ", "value": 1}}, "tools[0].filters.key"),
         ({"type": "function"}, "tools[0].name"),
         ({"type": "namespace", "tools": []}, "tools[0].name"),
@@ -139,8 +140,14 @@ def test_allowed_tools() -> None:
     parsed = read(FIND, RUN, SEARCH, tool_choice=choice)
     assert [tool["function"]["name"] for tool in parsed.chat_tools] == ["find"]
     assert (parsed.chat_choice, parsed.search) == ("required", None)
-    with pytest.raises(InvalidRequest, match="names no tool"):
-        read(FIND, tool_choice={"type": "function", "name": "other"})
+    other = {"type": "function", "name": "other"}
+    for choice, field in (
+        (other, "tool_choice.name"),
+        ({"type": "allowed_tools", "tools": [other]}, "tool_choice.tools[0].name"),
+    ):
+        with pytest.raises(InvalidRequest, match="names no tool") as refused:
+            read(FIND, tool_choice=choice)
+        assert refused.value.field == field
 
 
 def test_nested_filters_have_no_limit_of_their_own() -> None:

@@ -17,7 +17,7 @@ from gateway.domain.text_documents import Equals
 from gateway.frontends.profiles import Frontend
 
 SCOPE_KEY = "causeway.mcp"
-"""The member of a request's ASGI scope that holds its `AgentRequest`."""
+"""The member of a request's ASGI scope that contains its `AgentRequest`."""
 MAX_PASSAGES = 50
 """The maximum number of passages of one call."""
 DEFAULT_PASSAGES = 10

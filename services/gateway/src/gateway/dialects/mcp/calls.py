@@ -81,7 +81,7 @@ class Calls:
         agent.log["tool"] = name
         try:
             return await self._tools[name](agent, _fields(name, arguments), progress)
-        except Exception as error:  # the agent gets a message, and `client_message` logs an unexpected error
+        except Exception as error:  # the agent receives a message, and `client_message` logs an unexpected error
             failure = client_message(error, agent)
             agent.log["tool_error"] = failure
             return types.CallToolResult(content=[types.TextContent(text=failure)], is_error=True)

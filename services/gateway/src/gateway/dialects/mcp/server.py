@@ -90,7 +90,7 @@ class _Handlers:
         agent = self._agent_request_of(ctx.request)
         try:
             listed, cursor = await self._resources.page(agent, (params and params.cursor) or "")
-        except Exception as error:  # the agent gets a protocol error for any exception
+        except Exception as error:  # the agent receives a protocol error for any exception
             raise _failure(error, agent) from error
         return types.ListResourcesResult(resources=listed, next_cursor=cursor or None)
 
@@ -107,7 +107,7 @@ class _Handlers:
         agent = self._agent_request_of(ctx.request)
         try:
             return types.ReadResourceResult(contents=[await self._resources.read(agent, str(params.uri))])
-        except Exception as error:  # the agent gets a protocol error for any exception
+        except Exception as error:  # the agent receives a protocol error for any exception
             raise _failure(error, agent) from error
 
     async def list_prompts(

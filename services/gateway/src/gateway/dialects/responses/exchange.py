@@ -263,15 +263,11 @@ class ResponsesExchange:
         return self._stored(profile, self.final())
 
     def _stored(self, profile: str, response: dict[str, Any]) -> Stored:
-        checked_turn = None if self.context is None else self.context.checked_turn
-        items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, checked_turn)
+        redacted = None if self.context is None else self.context.checked_turn
+        items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, redacted)
         items = tuple(with_id(item, self.response_id, f"i{at}") for at, item in enumerate(items))
         output = [self._with_results(item) for item in response["output"]]
-        response = {
-            **response,
-            **record.judged_members(self.checked.shown, self.turn, checked_turn),
-            "output": output,
-        }
+        response = {**response, **record.judged_members(self.checked.shown, self.turn, redacted), "output": output}
         response = moderation.without_findings(response)
         sources = tuple(dict.fromkeys((passage.index, passage.document_id) for passage in self._passages))
         return Stored(self.response_id, profile, response, items, self.continued.chain, sources)
@@ -309,8 +305,8 @@ class ResponsesExchange:
         """
         if not self.continued.store:
             return self.checked.shown
-        checked_turn = None if self.context is None else self.context.checked_turn
-        return self.checked.shown | record.judged_members(self.checked.shown, self.turn, checked_turn)
+        redacted = None if self.context is None else self.context.checked_turn
+        return self.checked.shown | record.judged_members(self.checked.shown, self.turn, redacted)
 
     def _searched(self, query: str, passages: Sequence[Passage]) -> None:
         shows_results = "file_search_call.results" in self.checked.include

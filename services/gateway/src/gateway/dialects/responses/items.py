@@ -220,7 +220,7 @@ def _compaction(members: Fields, conversation: Conversation, path: str) -> Item:
 
 
 def _file_search(members: Fields, conversation: Conversation, path: str) -> Item:
-    """Add an earlier search. The model gets the passages of the item, except for a stored item."""
+    """Add an earlier search. The model receives the passages of the item, except for a stored item."""
     queries = [query for query in members.items("queries") or () if isinstance(query, str)]
     item: Item = {"type": "file_search_call", "queries": queries, "status": "completed", "results": None}
     results = []
@@ -237,7 +237,7 @@ def _file_search(members: Fields, conversation: Conversation, path: str) -> Item
 
 
 def _additional_tools(members: Fields, conversation: Conversation) -> Item:
-    """Add tools. The model gets them for the whole conversation."""
+    """Add tools. The model receives them for the whole conversation."""
     members.one_of("role", ("developer",))
     listed = members.items("tools") or []
     shown = listed if conversation.tools is None else conversation.tools.offer(listed, members.path("tools"))

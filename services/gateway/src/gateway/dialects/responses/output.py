@@ -16,8 +16,8 @@ class OutputOptions:
     """The optional parts of an answer.
 
     Attributes:
-        summarises: Whether the client gets the reasoning as a summary.
-        logprobs: Whether the client gets log probabilities.
+        summarises: Whether the client receives the reasoning as a summary.
+        logprobs: Whether the client receives log probabilities.
         reasoning_cipher: Encrypts the reasoning for the next request, or None if the client does not request this.
     """
 
@@ -99,7 +99,7 @@ class Output:
         Args:
             query: The query, or empty if the search failed because it had no query.
             results: The results.
-            shows_results: Whether the client gets the results.
+            shows_results: Whether the client receives the results.
         """
         item, self._search = self._search, None
         assert item is not None

@@ -39,7 +39,7 @@ class Events:
     """Numbers the events of a response and encodes them.
 
     Args:
-        obfuscates: Whether pieces get random padding, which hides their lengths.
+        obfuscates: Whether pieces have random padding, which hides their lengths.
 
     Attributes:
         out: The events that `flush` has not returned yet.

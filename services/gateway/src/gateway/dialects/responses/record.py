@@ -41,7 +41,7 @@ def judged_input(
         first, *others = list(places)[count:] or [len(before) - 1]
         _replace(stored, paths, first, after[-1])
         for place in others:
-            if (number := _number(paths, place)) is not None:
+            if (number := _item_position(paths, place)) is not None:
                 stored[number] = None
     if original.parameters_json != judged.parameters_json:
         _replace_settings(stored, _object.decode(judged.parameters_json))
@@ -90,14 +90,19 @@ def _messages(turn: Turn) -> list[Message]:
     return [*turn.history, *([Message("user", turn.question)] if turn.question else [])]
 
 
-def _number(paths: list[str], place: int) -> int | None:
-    """Return the number of the input item from which a message was made, or None if it was made from no item."""
+def _item_position(paths: list[str], place: int) -> int | None:
+    """Return the position of the input item that a message was built from, or None if it has no such item.
+
+    Args:
+        paths: The paths of the chat's messages in the request.
+        place: The position of the message in the chat.
+    """
     path = paths[place] if place < len(paths) else ""
     return int(path.rpartition("[")[2][:-1]) if path.endswith("]") else None
 
 
 def _replace(stored: list[Item | None], paths: list[str], place: int, new: Message) -> None:
-    number = _number(paths, place)
+    number = _item_position(paths, place)
     if number is None:
         return
     item = stored[number]

@@ -83,8 +83,8 @@ class CheckedRequest:
         input_items: The items of the input in their stored form, or None for each omitted item.
         tools: The tools.
         include: The values of ``include``.
-        summarises: Whether the client gets the model's reasoning as a summary.
-        logprobs: Whether the client gets the tokens' log probabilities.
+        summarises: Whether the client receives the model's reasoning as a summary.
+        logprobs: Whether the client receives the tokens' log probabilities.
         shown: The members of the response that repeat the request.
         dropped: The types of the omitted items.
         obfuscates: Whether pieces of the answer have random padding, which hides their lengths.
@@ -209,7 +209,7 @@ def _include(fields: Fields) -> frozenset[str]:
 
 
 def _summarises_reasoning(fields: Fields) -> bool:
-    """Return whether the client gets the model's reasoning as a summary."""
+    """Return whether the client receives the model's reasoning as a summary."""
     reasoning = fields.object("reasoning")
     summaries = [reasoning.one_of(name, _SUMMARIES) for name in ("summary", "generate_summary")]
     return any(summaries)

@@ -54,7 +54,7 @@ class Tools:
         search: The file search, or None if the request has no file search.
         dropped: The types of the unsupported tools.
         choice: ``tool_choice`` of the response.
-        chat_choice: ``tool_choice`` for the model, or None if the model gets no ``tool_choice``.
+        chat_choice: ``tool_choice`` for the model, or None if the model receives no ``tool_choice``.
         first_choice: The tool that the model must call first if the model itself searches. ``required`` means any
             tool. Empty means that the model may answer without a call.
         refuse_unknown: Whether to refuse unsupported tools. Otherwise, the gateway drops them.
@@ -217,7 +217,10 @@ def _filters(filter_: Fields) -> tuple[Equals, ...]:
         kind = fields.text("type")
         if kind == "and":
             path = fields.path("filters")
-            inner = [Fields(item if isinstance(item, dict) else {}, path) for item in fields.items("filters") or ()]
+            inner = [
+                Fields(item if isinstance(item, dict) else {}, f"{path}[{at}]")
+                for at, item in enumerate(fields.items("filters") or ())
+            ]
             pending += reversed(inner)
         elif kind == "eq":
             key, value = fields.text("key"), fields.get("value")
@@ -280,7 +283,7 @@ def _allow(chosen: Fields, tools: Tools) -> None:
         fields = Fields(item, f"{chosen.path('tools')}[{at}]")
         if fields.text("type") in ("function", "custom"):
             called = function_name(fields.text("namespace"), fields.text("name"))
-            _check_offered(chosen, tools, called)
+            _check_offered(fields, tools, called)
             names.add(called)
         elif fields.text("type") == "namespace":
             names |= {called for called, tool in tools.functions.items() if tool.namespace == fields.text("name")}
@@ -293,7 +296,7 @@ def _allow(chosen: Fields, tools: Tools) -> None:
 
 
 def _check_offered(chosen: Fields, tools: Tools, name: str) -> None:
-    """Check that the model gets a function of this name.
+    """Check that the model receives a function of this name.
 
     Raises:
         InvalidRequest: The request does not offer the function.
