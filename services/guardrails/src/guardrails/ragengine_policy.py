@@ -55,7 +55,7 @@ class Scanner(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _normalised(cls, value: Any) -> Any:
-        return {_normalised(key): each for key, each in value.items()} if isinstance(value, dict) else value
+        return {_snake_case(key): option for key, option in value.items()} if isinstance(value, dict) else value
 
     @abstractmethod
     def detector_requests(self) -> DetectorRequests:
@@ -76,8 +76,8 @@ class RegexScanner(Scanner):
 
     def detector_requests(self) -> DetectorRequests:
         """See `Scanner.detector_requests`."""
-        whole = self.match_type == "fullmatch"
-        patterns = [rf"\A(?:{pattern})\z" if whole else pattern for pattern in self.patterns]
+        is_fullmatch = self.match_type == "fullmatch"
+        patterns = [rf"\A(?:{pattern})\z" if is_fullmatch else pattern for pattern in self.patterns]
         return [("regex", {"regex": patterns})]
 
 
@@ -170,13 +170,13 @@ class ReadingTimeScanner(Scanner):
         return [("reading_time", {"max_time": self.max_time})]
 
 
-def _normalised(key: Any) -> Any:
+def _snake_case(key: Any) -> Any:
     return _WORD_BREAK.sub("_", key).replace("__", "_").lower() if isinstance(key, str) else key
 
 
 def _type(value: Any) -> str:
-    named = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return str(_normalised(named)).strip()
+    scanner_type = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return str(_snake_case(scanner_type)).strip()
 
 
 class _File(BaseModel):

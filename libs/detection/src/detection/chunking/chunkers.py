@@ -96,9 +96,9 @@ class Windows:
         self._chunker = chunker
         self._limit = limit
         self._last = False
-        self._open: list[str] = []
-        self._start = 0
-        self._size = 0
+        self._pieces: list[str] = []  # the text of the open window
+        self._start = 0  # its start in the text
+        self._size = 0  # its number of code points
 
     @property
     def complete(self) -> bool:  # noqa: D102  # see the class
@@ -123,17 +123,17 @@ class Windows:
         self._last = self._last or last
         self._size += len(text)
         if text:
-            self._open.append(text)
+            self._pieces.append(text)
         ends = self._chunker.feed(text, last)
         windows = []
         if ends:
-            held = "".join(self._open)
+            buffered = "".join(self._pieces)
             begin = self._start
             for end in ends:
-                windows.append(Window(self._start, held[self._start - begin : end - begin]))
+                windows.append(Window(self._start, buffered[self._start - begin : end - begin]))
                 self._start = end
-            rest = held[self._start - begin :]
-            self._open, self._size = [rest], len(rest)
+            rest = buffered[self._start - begin :]
+            self._pieces, self._size = [rest], len(rest)
         if self._size - self._chunker.waiting > self._limit or any(
             len(window.text) > self._limit for window in windows
         ):

@@ -55,7 +55,7 @@ def words(text: str) -> list[str]:
         if word[0].isdigit():
             found.append(_THOUSANDS.sub("", word))
         elif word[0] >= _FIRST_UNSPACED and not word[0].isascii() and len(word) > 1 and _is_unspaced(word):
-            found += [word[at : at + 2] for at in range(len(word) - 1)]
+            found += [word[start : start + 2] for start in range(len(word) - 1)]
         else:
             found.append(stem(word.casefold().replace("\u2019", "'")))
     return found

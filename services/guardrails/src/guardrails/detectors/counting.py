@@ -98,17 +98,17 @@ class CountingStream:
         self._bound = bound
         self._limit = limit
         self._detection = detection
-        self._counted = 0
+        self._counted = 0  # the count of the text before the last cut
         self._length = 0
         self._decided = 0
         self._rest: list[str] = []  # the text after the last cut
-        self._rest_bound = 0
+        self._rest_bound = 0  # the upper bound of the count of this text
         self._found = False
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
         """See `DetectorStream.feed`."""
         self._length += len(text)
-        detections = [] if self._found or not self._exceeded(text, last) else [self._detection]
+        detections = [] if self._found or not self._exceeds_limit(text, last) else [self._detection]
         self._found = self._found or bool(detections)
         if self._found or self._counted + self._rest_bound <= self._limit:
             self._decided = self._length
@@ -117,7 +117,7 @@ class CountingStream:
             self._decided = max(self._decided, self._length - len(self._rest[0]))
         return self._decided, detections
 
-    def _exceeded(self, text: str, last: bool) -> bool:
+    def _exceeds_limit(self, text: str, last: bool) -> bool:
         self._rest.append(text)
         self._rest_bound += self._bound(text)
         if self._counted + self._rest_bound <= self._limit:

@@ -123,8 +123,8 @@ def _xml(text: str) -> None:
 
 def _count_objects(text: str) -> int:
     decoder = json.JSONDecoder()
-    elements, at = 0, 0
-    while (match := _OBJECT.search(text, at)) is not None:
-        _, at = decoder.raw_decode(text, match.start())
+    elements, position = 0, 0
+    while (match := _OBJECT.search(text, position)) is not None:
+        _, position = decoder.raw_decode(text, match.start())
         elements += 1
     return elements
