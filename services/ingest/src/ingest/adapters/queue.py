@@ -26,7 +26,9 @@ from ingest.domain import Failure, Job
 _log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 1.0
+"""Seconds for which a poll waits for a job if all lanes are empty."""
 _REPLY_SECONDS = 5.0
+"""Seconds for which a request waits for the reply of NATS."""
 _MAX_GENERATION = (1 << 63) - 1
 _FIRST_LANES = (0, 1, 0, 2, 0, 1, 0, 3)
 """The lane that each successive poll tries first. Every second poll begins with the first lane. No lane starves."""

@@ -20,6 +20,7 @@ from ingest.adapters.messages import status_from_message, status_to_message
 from ingest.domain import Document, DownloadInfo, Job, Status, Validators
 
 _MIN_BYTES_PER_SECOND = 2_000_000
+"""The minimum speed that the time-out of an original assumes."""
 _PICTURE_SECONDS = 10.0
 
 

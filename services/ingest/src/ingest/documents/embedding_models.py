@@ -67,7 +67,7 @@ class IndexingModels:
             Conflict: See `for_job`.
         """
         if properties is None:
-            return self._indexing(self._default, None, None, ocr=True)
+            return self._indexing_model(self._default, None, None, ocr=True)
         space = properties.space
         subject = f"Index '{job.index}' has vectors of the embedding model '{space.model}'"
         embedder = self._models.get(space.model)
@@ -82,9 +82,11 @@ class IndexingModels:
                 f"{embedder.dimension}. Nothing can be added to it.",
                 resource=job.index,
             )
-        return self._indexing(embedder, properties.chunk_tokens, properties.chunk_overlap, ocr=properties.ocr)
+        return self._indexing_model(embedder, properties.chunk_tokens, properties.chunk_overlap, ocr=properties.ocr)
 
-    def _indexing(self, embedder: Embedder, tokens: int | None, overlap: int | None, *, ocr: bool) -> IndexingModel:
+    def _indexing_model(
+        self, embedder: Embedder, tokens: int | None, overlap: int | None, *, ocr: bool
+    ) -> IndexingModel:
         limits = ChunkLimits.for_model(
             embedder.max_tokens,
             tokens=self._tokens if tokens is None else tokens,

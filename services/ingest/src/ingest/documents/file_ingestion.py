@@ -150,9 +150,9 @@ class FileIngestion:
             await self._read_and_store(job, report, properties, existing, source, outer)
         except (InvalidRequest, OwnershipLost) as error:
             # The document cannot be read, or the job was cancelled, so its pictures are not needed.
-            ended = error.state is not None if isinstance(error, OwnershipLost) else True
-            shown = existing is not None and existing.has_pictures and existing.sha256 == job.document.sha256
-            if ended and job.document.has_pictures and not shown:
+            has_ended = error.state is not None if isinstance(error, OwnershipLost) else True
+            are_in_use = existing is not None and existing.has_pictures and existing.sha256 == job.document.sha256
+            if has_ended and job.document.has_pictures and not are_in_use:
                 await self._pictures.remove(job, job.document)
             raise
         if existing is not None:
@@ -182,29 +182,29 @@ class FileIngestion:
         """
         model = self._models.select(job, properties)
         with Scratch() as scratch:
-            read = await self._reader.read(job, report, source, scratch, outer=outer, ocr=model.ocr)
-            document = read.document
-            all_chunks = model.chunker.chunks(read.pages, job.document.sourcefile)
-            is_short = sum(len(section.text) for page in read.pages for section in page.sections) <= _SHORT_TEXT
+            content = await self._reader.read(job, report, source, scratch, outer=outer, ocr=model.ocr)
+            document = content.document
+            all_chunks = model.chunker.chunks(content.pages, job.document.sourcefile)
+            is_short = sum(len(section.text) for page in content.pages for section in page.sections) <= _SHORT_TEXT
             chunks = (
                 self._writer.limited(all_chunks)
                 if is_short
                 else await asyncio.to_thread(self._writer.limited, all_chunks)
             )
-            members = read.members
-            del all_chunks, read
+            members = content.members
+            del all_chunks, content
             await report.chunked(len(chunks), outermost=not outer)
-            kept = set()
+            member_ids = set()
             for number, member in enumerate(members):
                 member_job = _member_job(job, member, number)
                 if await self._ingest_member(member_job, report, member, (*outer, member.name)):
-                    kept.add(member_job.document.document_id)
+                    member_ids.add(member_job.document.document_id)
                 await report.finished_member()
         if existing is not None and existing.may_have_members:
-            await self._remove_members(job, report, kept)
+            await self._remove_members(job, report, member_ids)
         await self._writer.store(job, document, model, chunks, report.commit, report.stored)
-        shown = document.sha256 if document.has_pictures else ""
-        if existing is not None and existing.has_pictures and existing.sha256 != shown:
+        pictured_sha256 = document.sha256 if document.has_pictures else ""
+        if existing is not None and existing.has_pictures and existing.sha256 != pictured_sha256:
             await self._pictures.remove(job, existing)
 
     async def _ingest_member(
@@ -238,26 +238,26 @@ class FileIngestion:
         await self._remove_unused(job, job.object_name, "")
         return False
 
-    async def _remove_members(self, job: FileJob, report: FileReport, kept: Collection[str]) -> None:
-        """Remove the files within the existing version that the new version does not have."""
+    async def _remove_members(self, job: FileJob, report: FileReport, member_ids: Collection[str]) -> None:
+        """Remove the files within the existing version, except ``member_ids``, the files of the new version."""
         existing = await self._index.members(job, job.document.document_id)
-        old = [
+        removed_ids = [
             member.document_id
             for member in existing
-            if member.document_id not in kept and member.generation < job.document.generation
+            if member.document_id not in member_ids and member.generation < job.document.generation
         ]
-        if not old:
+        if not removed_ids:
             return
         await report.commit()
-        for document in await self._index.remove(job, old):
+        for document in await self._index.remove(job, removed_ids):
             await self._remove_unused(job, document.original, "")
             if document.has_pictures:
                 await self._pictures.remove(job, document)
 
-    async def _remove_unused(self, job: FileJob, unused: str, kept: str) -> None:
-        """Remove an original that no version uses any more, unless ``kept`` is the same original."""
-        # The index of a restored snapshot refers to originals of the index from which the snapshot was made.
-        if unused == kept or not keys.is_original_in(job.principal.tenant, job.index, unused):
+    async def _remove_unused(self, job: FileJob, unused: str, in_use: str) -> None:
+        """Remove an original that no version uses any more, unless ``in_use`` is the same original."""
+        # The index of a restored snapshot refers to originals of the index from which the snapshot was created.
+        if unused == in_use or not keys.is_original_in(job.principal.tenant, job.index, unused):
             return
         try:
             await self._originals.remove(unused)

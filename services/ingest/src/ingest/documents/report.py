@@ -17,8 +17,11 @@ _log = structlog.get_logger(__name__)
 _INTERVAL = 0.2
 """Minimum seconds between two records of progress."""
 _TRIES = 10
+"""Maximum number of writes for one record, each after a conflict with another writer."""
 _COMMIT_SECONDS = 20.0
+"""Seconds for which `Report.commit` retries."""
 _COMMIT_PAUSE = 0.25
+"""Seconds between two tries of `Report.commit`."""
 _MAX_WARNINGS = 50
 """Maximum number of recorded warnings, because each record contains them all. Further warnings are only counted."""
 _MAX_WARNING_CHARACTERS = 500
@@ -72,9 +75,9 @@ class Report:
     async def begin(cls, jobs: Jobs, job: Job, attempt: int) -> Self:
         """Return the report of a new attempt, and record the state PARSING with the attempt's number.
 
-        A first attempt is recorded only after a short delay, or together with an earlier record. Most jobs end
-        within the delay, and each record waits for a disk. So a document that crashes its worker within the delay
-        gets one more attempt.
+        The first attempt is recorded after a short delay, or together with a record during the delay, because most
+        jobs end within the delay, and each record waits for a disk. So a document that crashes its worker within
+        the delay gets one more attempt.
 
         Raises:
             Unavailable: States cannot be read or recorded.
@@ -139,11 +142,11 @@ class Report:
         if state is not None:
             self._stage_seconds, self._stage_start = self.stage_seconds, time.monotonic()
         self._status = replace(self._status, progress=progress, state=state or self._status.state)
-        wait = self._last_write + _INTERVAL - time.monotonic()
-        if wait > 0 or self._writing.locked():
+        delay = self._last_write + _INTERVAL - time.monotonic()
+        if delay > 0 or self._writing.locked():
             if state is not None:
                 self._has_unrecorded_state = True
-                self._pending = self._pending or asyncio.create_task(self._record_later(wait))
+                self._pending = self._pending or asyncio.create_task(self._record_later(delay))
             return
         try:
             await self._record()
@@ -151,9 +154,9 @@ class Report:
             self._last_write = time.monotonic()
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
-    async def _record_later(self, wait: float) -> None:
+    async def _record_later(self, delay: float) -> None:
         """Record a change of state after a delay, unless another record has already included the change."""
-        await asyncio.sleep(wait)
+        await asyncio.sleep(delay)
         self._pending = None
         try:
             await self._record(later=True)
@@ -223,6 +226,12 @@ class Report:
         await self._record(state=State.QUEUED, failure=failure, **changes)
 
     async def _record(self, *, later: bool = False, **changes: Any) -> None:
+        """Record the status with changes. With ``later``, do nothing if another record has included the new state.
+
+        Raises:
+            OwnershipLost: Another worker has taken the job, or the job has ended.
+            Unavailable: The state cannot be recorded.
+        """
         async with self._writing:
             if later and not self._has_unrecorded_state:
                 return
@@ -247,6 +256,12 @@ class Report:
             raise Unavailable("The job's state changes too fast to be recorded.")
 
     async def _reread(self) -> None:
+        """Read the record of the job, and take over the values that other processes or attempts have recorded.
+
+        Raises:
+            OwnershipLost: Another worker has taken the job, or the job has ended.
+            Unavailable: The record cannot be read.
+        """
         found = await self._jobs.read(self._job)
         if found is None:
             self._revision = 0

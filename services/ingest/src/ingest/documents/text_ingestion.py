@@ -76,6 +76,12 @@ class TextIngestion:
             return await self._store_all(job, model, self._reader.read(path), report, earlier_jobs_ended)
 
     def _check(self, job: TextsJob, model: IndexingModel, path: Path) -> None:
+        """Check the number and the limits of the texts, before a text is stored.
+
+        Raises:
+            UnreadableDocument: The object does not contain the job's texts, or a long text is blank.
+            PayloadTooLarge: A text has too many characters or chunks.
+        """
         count = 0
         for text in self._reader.read(path):
             count += 1
@@ -103,7 +109,9 @@ class TextIngestion:
         async def done(count: int) -> None:
             nonlocal chunks
             chunks += count
-            await report.record_progress(Progress(0, 0, chunks, 0, documents, job.count))
+            await report.record_progress(
+                Progress(chunks_done=chunks, documents_done=documents, documents_total=job.count)
+            )
 
         async def work() -> None:
             nonlocal documents

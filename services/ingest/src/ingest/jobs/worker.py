@@ -38,13 +38,15 @@ _log = structlog.get_logger(__name__)
 
 _PERMANENT = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied, Unauthenticated)
 """Permanent errors: another attempt would fail in the same way."""
-_MAX_BACKOFF = 60.0
-_GIVE_BACK_SECONDS = 2.0
-_CANCEL_SECONDS = _GIVE_BACK_SECONDS + 1
-"""Seconds in which cancelled jobs return to the queue. After that, a job that lost its cancellation is cancelled
-again (`servicekit.tasks.cancel_and_wait`).
+_MAX_BACKOFF_SECONDS = 60.0
+_INTERRUPTION_SECONDS = 2.0
+"""Seconds for which a cancelled job tries to record that it returns to the queue."""
+_CANCEL_SECONDS = _INTERRUPTION_SECONDS + 1
+"""Seconds in which cancelled jobs return to the queue. After that, a job that suppressed its cancellation is
+cancelled again (`servicekit.tasks.cancel_and_wait`).
 """
 _PROBE_SECONDS = 1.0
+"""Seconds between two checks of an unavailable retriever, and between two polls of an unavailable queue."""
 _SETTLE_SECONDS = 60.0
 """Seconds for which a worker tries to record the end of a job. After that, the queue delivers the job again."""
 _SETTLE_PAUSE = 0.5
@@ -202,7 +204,7 @@ class Worker:
             raise
         except asyncio.CancelledError:
             with contextlib.suppress(OwnershipLost, Unavailable, TimeoutError):
-                async with asyncio.timeout(_GIVE_BACK_SECONDS):
+                async with asyncio.timeout(_INTERRUPTION_SECONDS):
                     await report.record_interruption()
             raise
         except CausewayError as error:
@@ -251,7 +253,7 @@ class Worker:
         return isinstance(error, Unavailable | RateLimited)
 
     def _redelivery_delay(self, delivery: Delivery) -> float:
-        return min(self._backoff_seconds * 2.0 ** min(delivery.attempt - 1, 10), _MAX_BACKOFF)
+        return min(self._backoff_seconds * 2.0 ** min(delivery.attempt - 1, 10), _MAX_BACKOFF_SECONDS)
 
     async def _give_up(self, delivery: Delivery, report: Report, failure: Failure) -> None:
         fields = metrics.record_end(delivery.job, report, metrics.DEAD)

@@ -85,10 +85,10 @@ def _best_lines(reader: Any, content: bytes) -> list[Any]:
     if not lines or (_confidence(lines) >= _MIN_CONFIDENCE and not on_its_side):
         return lines
     best = [] if on_its_side else lines
-    for turn in (90, 270) if on_its_side else (180,):
-        turned = _lines(reader, picture.rotate(turn, expand=True))
-        if _weight(turned) > _weight(best):
-            best = turned
+    for angle in (90, 270) if on_its_side else (180,):
+        rotated_lines = _lines(reader, picture.rotate(angle, expand=True))
+        if _weight(rotated_lines) > _weight(best):
+            best = rotated_lines
         if _confidence(best) >= _MIN_CONFIDENCE:
             break
     return best
@@ -120,6 +120,7 @@ def _lines(reader: Any, picture: Any) -> list[Any]:
 
 
 def _confidence(lines: list[Any]) -> float:
+    """Return the mean confidence of the letters, 0 to 1."""
     letters = sum(len(text) for text, _, _ in lines)
     weighted: float = sum(len(text) * score for text, score, _ in lines)
     return float(weighted / letters) if letters else 0.0

@@ -46,7 +46,7 @@ class OcrParser:
         """See `ingest.ports.Parser.parse`."""
         scans = ScanMode.OFF if not ocr else ScanMode.MISSING if self._recogniser is None else ScanMode.READ
         parts = self._parser.parse(path, sourcefile, pictures=pictures, members=members, scans=scans)
-        has_text, scanned = False, False
+        has_text, has_scans = False, False
         async with contextlib.aclosing(parts):
             async for part in parts:
                 if not isinstance(part, Scan):
@@ -55,11 +55,11 @@ class OcrParser:
                     )
                     yield part
                     continue
-                scanned = True
+                has_scans = True
                 page = await self._read(part)
                 has_text = has_text or (isinstance(page, Page) and bool(page.sections))
                 yield page
-        if scanned and not has_text:
+        if has_scans and not has_text:
             raise UnreadableDocument("The document has no text, and no text was recognised in its images.")
 
     def read_short(self, content: bytes, sourcefile: str) -> Sequence[Part] | None:

@@ -13,6 +13,7 @@ from ingest.parsing.text.outline import Outline
 
 _MAX_ENTRIES = 100_000
 _MAX_RATIO = 100
+"""Maximum ratio of the unpacked size to the size of the archive."""
 _UNCHECKED_BYTES = 16 * 1024 * 1024
 """Bytes. The compression ratio of an archive is limited only if it unpacks to more than this."""
 _MEMORY_SHARE = 8

@@ -13,6 +13,8 @@ _ZIP = b"PK\x03\x04"
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """MS-CFB 2.2: the container of Office files before 2007, and of encrypted files today."""
 _MAX_MEMBER_BYTES = 1024**2
+"""Maximum bytes that are read of a member of a ZIP file."""
+# Noun phrases for unsupported documents, by a piece of the content type of their main part.
 _UNSUPPORTED_MAIN_PARTS = {
     b"ms-word.document.macroEnabled": "a Word document with macros (.docm); save it as .docx",
     b"wordprocessingml.template": "a Word template (.dotx); save it as .docx",
@@ -21,6 +23,7 @@ _UNSUPPORTED_MAIN_PARTS = {
     b"spreadsheetml.template": "an Excel template (.xltx); save it as .xlsx",
     b"ms-excel.sheet.binary": "a binary Excel workbook (.xlsb); save it as .xlsx",
 }
+# Noun phrases for unsupported compound files, by the name of a stream.
 _LEGACY_STREAMS = {
     "WordDocument": "a Word document from before 2007 (.doc); save it as .docx",
     "PowerPoint Document": "a PowerPoint presentation from before 2007 (.ppt); save it as .pptx",

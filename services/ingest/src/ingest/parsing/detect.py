@@ -37,9 +37,9 @@ def detect(path: Path, suffix: str) -> Format:
         raise Unreadable("The file is empty.")
     found = _recognised(path, head, binary=True)
     if found is not None:
-        return _as_named(found, suffix)
+        return _checked_suffix(found, suffix)
     if not is_text(head):
-        raise _refused(path, head, suffix)
+        raise _refusal(path, head, suffix)
     return _text_format(path, head, suffix)
 
 
@@ -52,33 +52,33 @@ def _recognised(path: Path, head: bytes, *, binary: bool) -> Format | None:
     return None
 
 
-def _as_named(found: Format, suffix: str) -> Format:
+def _checked_suffix(found: Format, suffix: str) -> Format:
     """Return a binary format. Raise `Unreadable` if the name suggests another format."""
     if format_by_suffix(suffix) not in (None, found):
         raise Unreadable(f"The name ends with {suffix}, but the file is {found.binary}.")
     return found
 
 
-def _refused(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
+def _refusal(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
     """Return the error for a binary file that cannot be read."""
     if containers.is_encrypted_office(path, head):
         return Unreadable("The document is encrypted and needs a password.")
     kind = containers.kind(path, head)
-    named = format_by_suffix(suffix)
-    if named is not None and named.zipped and containers.is_cut_off(path, head):
+    by_suffix = format_by_suffix(suffix)
+    if by_suffix is not None and by_suffix.zipped and containers.is_cut_off(path, head):
         return Unreadable("The file is truncated or damaged: the directory at its end is missing.")
-    if named is not None and named.binary:
-        expected = named.binary.partition(" (")[0]
+    if by_suffix is not None and by_suffix.binary:
+        expected = by_suffix.binary.partition(" (")[0]
         return Unreadable(f"The name ends with {suffix}, but the file is {kind or f'binary data, not {expected}'}.")
-    if named is not None:
+    if by_suffix is not None:
         return Unreadable(f"The name ends with {suffix}, but the file is {kind or 'binary data'}, not text.")
     return Unsupported(f"The file is {kind or 'binary data of an unknown type'}. {READABLE}")
 
 
 def _text_format(path: Path, head: bytes, suffix: str) -> Format:
-    named = format_by_suffix(suffix)
-    is_text_name = named is not None and not named.binary
-    if suffix in _BINARY_SUFFIXES and not is_text_name:
+    by_suffix = format_by_suffix(suffix)
+    has_text_suffix = by_suffix is not None and not by_suffix.binary
+    if suffix in _BINARY_SUFFIXES and not has_text_suffix:
         raise Unreadable(f"The name ends with {suffix}, but the file is plain text.")
     recognised = _recognised(path, head, binary=False)
     if recognised is None:
@@ -86,4 +86,4 @@ def _text_format(path: Path, head: bytes, suffix: str) -> Format:
         for prefix, name in _UNSUPPORTED_TEXT:
             if start.startswith(prefix):
                 raise Unsupported(f"The file is {name}. {READABLE}")
-    return named or recognised or FORMATS[-1]
+    return by_suffix or recognised or FORMATS[-1]

@@ -37,7 +37,7 @@ _MARKER = re.compile(r"\s*(?:[^\w\s]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})[.)])"
 _BOLD = (b"bold", b"black", b"heavy", b"semibold")
 _COLUMN_GAP = 1.2
 """Minimum gap between columns, as a multiple of the font size. A space is a quarter of the font size wide."""
-_WIDE_GAP = 0.5
+_NARROW_COLUMN_GAP = 0.5
 """Minimum gap between narrow columns, as a multiple of the font size. Gaps in justified lines can be as wide."""
 
 PICTURE_SIDE = 1536
@@ -72,25 +72,25 @@ def parse(request: Request) -> Iterator[Part]:
         sample = {number: lines_of(document, number) for number in _spread(count, _SAMPLE_PAGES)}
         style = Style.of(sample)
         outline, images = Outline(), PageImages(document, scans)
-        empty, scanned = True, False
+        is_empty, has_scans = True, False
         for number in range(count):
             lines = sample.pop(number, None) or lines_of(document, number)
             style.fill(outline, lines, number)
             fields = list(forms.fields(document, number))
             outline.block("\n".join(field for field in fields if isinstance(field, str)), whole=True)
             sections = outline.end_page()
-            empty = empty and not sections
+            is_empty = is_empty and not sections
             yield Page(number + 1, sections, page_picture(document, number) if number < max_pictures else b"")
             yield from (field for field in fields if isinstance(field, Omission))
             if sections:
                 yield from images.scans(number)
             elif _has_image(document, number):
-                scanned = True
+                has_scans = True
                 yield _scan(document, number, scans)
-        if empty and not (scanned and scans is ScanMode.READ):
+        if is_empty and not (has_scans and scans is ScanMode.READ):
             raise Unreadable(
                 f"The document has no text: its pages are scanned images.{scans.advice}"
-                if scanned
+                if has_scans
                 else "The document has no text."
             )
 
@@ -171,7 +171,7 @@ def _cells(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Iterator[Li
         text = _text(piece[begin:end])
         if not text:
             continue
-        spans = list(_split_at_gaps(text_page, piece[begin:end], start + begin, _WIDE_GAP * line.size))
+        spans = list(_split_at_gaps(text_page, piece[begin:end], start + begin, _NARROW_COLUMN_GAP * line.size))
         parts = [
             replace(_line(text_page, piece[begin + first : begin + last], start + begin + first), text=part)
             for first, last in (spans if len(spans) > 1 else ())

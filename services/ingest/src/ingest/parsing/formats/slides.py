@@ -51,7 +51,7 @@ def parse(request: Request) -> Iterator[Part]:
     if len(slides) > request.max_pages:
         raise TooLarge(f"The presentation has {len(slides)} slides. The limit is {request.max_pages} slides.")
     yield Head(_MEDIA_TYPE, len(slides), _language(slides))
-    empty, pictures = True, DocumentPictures(ScanMode(request.scans))
+    is_empty, pictures = True, DocumentPictures(ScanMode(request.scans))
     for number, slide in enumerate(slides, 1):
         outline, images = Outline(), list[Scan | Omission]()
         if slide.element.get("show", "1") not in ("0", "false"):
@@ -59,10 +59,10 @@ def parse(request: Request) -> Iterator[Part]:
                 _fill(outline, slide)
                 images += pictures.scans(slide.part, number)
         sections = outline.end_page()
-        empty = empty and not sections and not any(isinstance(image, Scan) for image in images)
+        is_empty = is_empty and not sections and not any(isinstance(image, Scan) for image in images)
         yield Page(number, sections)
         yield from images
-    if empty:
+    if is_empty:
         raise Unreadable("The presentation has no text: its slides are pictures, hidden or empty.")
 
 

@@ -50,16 +50,16 @@ def parse(request: Request) -> Iterator[Head | Page]:
         if len(names) > request.max_pages:
             raise TooLarge(f"The workbook has {len(names)} sheets. The limit is {request.max_pages} sheets.")
         yield Head(_MEDIA_TYPE, len(names))
-        empty = True
+        is_empty = True
         for number, name in enumerate(names, 1):
             outline = Outline()
             with ooxml.damage_is_unreadable(f"Sheet {number} of the workbook"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 _fill(outline, name, book[name], request.max_characters)
             sections = outline.end_page()
-            empty = empty and not sections
+            is_empty = is_empty and not sections
             yield Page(number, sections)
-        if empty:
+        if is_empty:
             raise Unreadable("The workbook has no text: its sheets are empty or hidden.")
 
 

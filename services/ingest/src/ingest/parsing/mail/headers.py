@@ -32,7 +32,14 @@ class Headers:
     """The headers of a mail.
 
     Attributes:
+        subject: The subject.
         sender: The unparsed header of the sender.
+        senders: The addresses in this header.
+        to: The recipients.
+        cc: The recipients of a copy.
+        date: The date; None if it is missing or invalid.
+        message_id: The id of the mail, with its angle brackets.
+        in_reply_to: The ids of the mails that this mail answers.
     """
 
     subject: str

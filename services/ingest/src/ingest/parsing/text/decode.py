@@ -33,8 +33,11 @@ _LEGACY = (
 )
 _CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\r\f\x1b")
 _MAX_CONTROL_SHARE = 0.02
+"""Maximum fraction of control characters in text."""
 _MAX_REPLACED_SHARE = 0.02
+"""Maximum ratio of invalid bytes to characters outside ASCII in UTF-8."""
 _PEEK = 64 * 1024
+"""Bytes at the beginning that determine whether data is text."""
 _MAX_BYTES_PER_CHARACTER = 4
 
 
@@ -63,7 +66,7 @@ def text_of(request: Request) -> str:
 def is_text(data: bytes) -> bool:
     """Return whether the beginning of the bytes looks like text in some encoding."""
     head = data[:_PEEK]
-    if _marked(head) or _unmarked_utf16(head):
+    if _encoding_by_mark(head) or _unmarked_utf16(head):
         return True
     if b"\0" in head:
         return False
@@ -79,19 +82,20 @@ def decode(data: bytes) -> str:
     Raises:
         Unreadable: No encoding fits.
     """
-    encoding = _marked(data) or _unmarked_utf16(data[:_PEEK])
+    encoding = _encoding_by_mark(data) or _unmarked_utf16(data[:_PEEK])
     if encoding:
         return data.decode(encoding, "replace")
     text = data.decode("utf-8", "replace")
     if "\ufffd" not in text:
         return text
-    foreign = sum(not character.isascii() for character in text)
-    if text.count("\ufffd") <= _MAX_REPLACED_SHARE * foreign:
+    non_ascii = sum(not character.isascii() for character in text)
+    if text.count("\ufffd") <= _MAX_REPLACED_SHARE * non_ascii:
         return text
     return _legacy(data)
 
 
-def _marked(data: bytes) -> str | None:
+def _encoding_by_mark(data: bytes) -> str | None:
+    """Return the encoding that a byte order mark declares, or None."""
     return next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
 
 
