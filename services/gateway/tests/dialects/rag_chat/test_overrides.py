@@ -218,7 +218,7 @@ def test_a_prompt_template_replaces_or_extends_the_prompt() -> None:
     [
         ("index", "other", {"indexes": frozenset({"docs"})}),
         ("model", "n", {"models": frozenset(), "model": "m"}),
-        ("prompt_template", "Rhyme.", {"prompt_template": False}),
+        ("prompt_template", "Rhyme.", {"allows_prompt_template": False}),
     ],
 )
 def test_requests_choose_from_the_profiles_lists(name: str, value: str, profile: dict[str, Any]) -> None:

@@ -141,12 +141,12 @@ def test_allowed_tools() -> None:
     assert [tool["function"]["name"] for tool in parsed.chat_tools] == ["find"]
     assert (parsed.chat_choice, parsed.search) == ("required", None)
     other = {"type": "function", "name": "other"}
-    for choice, field in (
+    for invalid, field in (
         (other, "tool_choice.name"),
         ({"type": "allowed_tools", "tools": [other]}, "tool_choice.tools[0].name"),
     ):
         with pytest.raises(InvalidRequest, match="names no tool") as refused:
-            read(FIND, tool_choice=choice)
+            read(FIND, tool_choice=invalid)
         assert refused.value.field == field
 
 
