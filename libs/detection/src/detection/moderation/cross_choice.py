@@ -21,6 +21,9 @@ class CrossChoice:
         context: The further input of the detector.
         limit: The maximum number of code points of a text.
         ready: Called when `CrossChoicePart.collect` has a result.
+
+    Attributes:
+        task: The call of the detector; None before it begins.
     """
 
     def __init__(self, rule: Rule, context: DetectionContext, limit: int, ready: Callable[[], None]) -> None:

@@ -61,7 +61,7 @@ class Reply:
     ) -> None:
         self._response = response
         self._gathering = gathering
-        self._pauses_from = math.inf
+        self._pauses_from = math.inf  # the time of the event loop from which the stream may pause
         self._content = response.content
         self._limits = limits
         self._parser = SseParser(limits.max_bytes)

@@ -79,8 +79,8 @@ class Attempts:
         self._began_at = time.monotonic()
         self._errors: dict[Deployment, CausewayError] = {}
         self._refused_by: set[Deployment] = set()
-        self._last: CausewayError | None = None
-        self._retried = 0
+        self._last_error: CausewayError | None = None
+        self._retry_count = 0
 
     def next(self) -> tuple[Deployment, float]:
         """Return the next deployment and the seconds to wait before the attempt.
@@ -96,15 +96,15 @@ class Attempts:
         untried = least_busy((target for target in candidates if target.deployment not in self._errors), self._rng)
         if untried is not None:
             return untried.deployment, 0.0
-        if self._retried < self._retries.maximum:
+        if self._retry_count < self._retries.maximum:
             repeated = least_busy(
                 (target for target in candidates if _is_repeatable(self._errors[target.deployment])), self._rng
             )
             if repeated is not None:
                 pause = self._pause(self._errors[repeated.deployment])
-                late = time.monotonic() + pause - self._began_at > self._retries.within
-                if not late and pause < self._deadline.remaining():
-                    self._retried += 1
+                is_late = time.monotonic() + pause - self._began_at > self._retries.within
+                if not is_late and pause < self._deadline.remaining():
+                    self._retry_count += 1
                     return repeated.deployment, pause
         raise self._final_error()
 
@@ -120,7 +120,7 @@ class Attempts:
         if not admitted:
             self._refused_by.add(deployment)
             return not isinstance(error, DeadlineExceeded)
-        self._last = error
+        self._last_error = error
         self._errors[deployment] = error
         if not (is_fault(error) or _is_too_many(error)):
             return False
@@ -128,7 +128,8 @@ class Attempts:
         return True
 
     def _pause(self, error: CausewayError) -> float:
-        maximum = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._retried)
+        """Return the seconds to wait before the next retry, at least as many as the server requests."""
+        maximum = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._retry_count)
         requested = error.retry_after if isinstance(error, UpstreamRejected) else None
         # Jitter spreads the retries of requests that failed at the same time.
         return self._rng.uniform(maximum / 2, maximum) + (requested or 0.0)
@@ -136,14 +137,14 @@ class Attempts:
     def _final_error(self) -> CausewayError:
         """Return the error that the client of the failed request gets.
 
-        It is a server's error with status 429, else the last failure, else the reason why no deployment admits the
-        request.
+        It is the error of a server that is too busy, else the last failure, else the reason why no deployment
+        admits the request.
         """
         overloaded = [error for error in self._errors.values() if _is_too_many(error)]
         if overloaded:
             return min(overloaded, key=lambda error: error.retry_after or 0.0)
-        if self._last is not None:
-            return self._last
+        if self._last_error is not None:
+            return self._last_error
         # A full queue has priority over an open circuit, because its wait is shorter.
         full = [target.deployment.slots for target in self._targets if target.deployment.circuit.admits]
         if full:
