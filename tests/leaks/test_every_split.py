@@ -86,7 +86,7 @@ class SessionWatch:
         self.cleared: dict[int, int] = {}
 
     async def feed(
-        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", auxiliary: bool = False
     ) -> Sequence[Clearance]:
         if not self._session.blocked:
             await self._pieces.put(domain.Piece(choice, text, last, reply_json))

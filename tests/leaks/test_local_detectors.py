@@ -156,7 +156,7 @@ async def clearances(
         ):
             for marker, piece in enumerate(pieces, MARKER):
                 beside = piece.choice == BESIDE
-                got = [*await watch.feed(piece.choice, piece.text, last=piece.last, beside=beside)]
+                got = [*await watch.feed(piece.choice, piece.text, last=piece.last, auxiliary=beside)]
                 got += await watch.feed(marker, "", last=True)
                 while not any(each.blocked or each.choice == marker for each in got):
                     got.append(await anext(later))
@@ -249,7 +249,7 @@ def test_whole_texts(
 
     async def both() -> Any:
         return [
-            await each.detect(LOCAL, direction, detectors, texts, soon(), beside=beside)
+            await each.detect(LOCAL, direction, detectors, texts, soon(), auxiliary=beside)
             for each in (platform.service, platform.local)
         ]
 

@@ -160,15 +160,15 @@ class Verdict:
 class Piece:
     """The next piece of a choice's text.
 
-    The last piece has the ``reply``; see `DetectionContext.replies`. ``beside`` is true if the text contains tool
-    arguments or reasoning, not the content of the answer.
+    The last piece has the ``reply``; see `DetectionContext.replies`. ``auxiliary`` is true if the text contains
+    tool arguments or reasoning, not the content of the answer.
     """
 
     choice: int
     text: str
     last: bool = False
     reply: bytes = b""
-    beside: bool = False
+    auxiliary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

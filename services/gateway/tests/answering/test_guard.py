@@ -54,7 +54,7 @@ class Detector:
         spans: The findings by choice. A finding is reported when its end is cleared, and no clearance splits it.
         shares: Percentages, used in turn after each piece. The last piece is cleared completely.
         blocks_at: The choice and the code point whose arrival causes a block.
-        beside: Whether the members other than a text are judged.
+        auxiliary: Whether the members other than a text are judged.
         resume: If given, the watch accepts pieces and returns no clearance until this event is set.
         at_once: Whether `feed` returns the clearances; else `clearances` yields them.
     """
@@ -70,7 +70,7 @@ class Detector:
     cleared: dict[int, int] = field(default_factory=dict)
     replies: dict[int, bytes] = field(default_factory=dict)
     pieces: int = 0
-    beside: bool = True
+    auxiliary: bool = True
     ended: bool = False
     closed: bool = False
 
@@ -79,7 +79,7 @@ class Detector:
         self._wake = asyncio.Event()
 
     async def feed(
-        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", auxiliary: bool = False
     ) -> Sequence[Clearance]:
         assert choice not in self.complete, "a piece for a choice that was complete"
         assert not self.ended
@@ -96,7 +96,7 @@ class Detector:
             assert span.end is not None
             if span.start < cleared < span.end:
                 cleared = span.start
-        self.cleared[choice] = max(before, cleared) if self.beside or not beside else 0
+        self.cleared[choice] = max(before, cleared) if self.auxiliary or not auxiliary else 0
         self.replies[choice] = reply_json
         reported = tuple(s for s in self.spans.get(choice, ()) if before < (s.end or 0) <= self.cleared[choice])
         blocked = self.blocks_at is not None and choice == self.blocks_at[0] and len(whole) > self.blocks_at[1]
@@ -380,7 +380,7 @@ async def test_members_that_are_not_judged_do_not_leave() -> None:
     """Members that no protecting detector judges are left out and named."""
     thought = Delta(0, "", b'{"reasoning_content":"the secret is"}')
     parts = Delta(0, "", b'{"content":[{"type":"text","text":"secret"}],"audio":{"data":"c2VjcmV0"}}')
-    events = await guarded(Detector(beside=False), [thought, parts], [Delta(0, "ok")], [Finish(0, "stop")])
+    events = await guarded(Detector(auxiliary=False), [thought, parts], [Delta(0, "ok")], [Finish(0, "stop")])
     assert [event for event in events if isinstance(event, Delta)] == [Delta(0, "ok")]
     left_out = sorted(path for event in events if isinstance(event, Detections) for path in event.left_out)
     path = "choices[0].message."

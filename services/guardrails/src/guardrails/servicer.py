@@ -64,7 +64,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         self._limits.check(sum(map(len, request.texts)), "texts")
         self._limits.check(sum(map(len, detection_context.passages)), "passages")
         if request.beside:
-            rules = tuple(rule for rule in rules if rule.judges_beside)
+            rules = tuple(rule for rule in rules if rule.judges_auxiliary)
         verdicts, failures = await judge(request.texts, rules, detection_context, self._workers)
         return pb.DetectTextResponse(
             verdicts=map(wire.verdict_message, verdicts), failures=wire.failure_messages(failures)

@@ -17,7 +17,7 @@ from detection.moderation.thread_pool import ThreadPool
 from detection.moderation.two_passes import Rescan, TwoPassText, first_pass_rules, second_pass_rules
 
 _MAX_CHOICES = 128
-_MAX_BESIDE = 1024
+_MAX_AUXILIARY = 1024
 
 # The maximum number of code points that wait for running detectors. Above this number, the session stops reading
 # the client's stream.
@@ -69,7 +69,7 @@ class Session:
             else None
             for rule in rules
         ]
-        self._beside_texts = 0
+        self._auxiliary_texts = 0
         self.blocked = False
 
     def run(
@@ -217,14 +217,14 @@ class Session:
         return text
 
     def _new_text(self, piece: Piece) -> GrowingText | TwoPassText:
-        if piece.beside:
-            self._beside_texts += 1
-        if self._beside_texts > _MAX_BESIDE or len(self._texts) - self._beside_texts >= _MAX_CHOICES:
+        if piece.auxiliary:
+            self._auxiliary_texts += 1
+        if self._auxiliary_texts > _MAX_AUXILIARY or len(self._texts) - self._auxiliary_texts >= _MAX_CHOICES:
             raise InvalidRequest(
-                f"An answer must have at most {_MAX_CHOICES} choices and {_MAX_BESIDE} texts with `beside`.",
+                f"An answer must have at most {_MAX_CHOICES} choices and {_MAX_AUXILIARY} texts with `beside`.",
                 field="piece.choice",
             )
-        rules = [rule for rule in self._rules if rule.judges_beside] if piece.beside else self._rules
+        rules = [rule for rule in self._rules if rule.judges_auxiliary] if piece.auxiliary else self._rules
         first_rules = first_pass_rules(rules)
         text = self._growing(piece, second_pass_rules(rules) if first_rules else rules)
         if not first_rules:
@@ -233,7 +233,7 @@ class Session:
         return TwoPassText(piece.choice, first, text)
 
     def _growing(self, piece: Piece, rules: Sequence[Rule]) -> GrowingText:
-        if not piece.beside:
+        if not piece.auxiliary:
             return GrowingText(
                 piece.choice,
                 rules,

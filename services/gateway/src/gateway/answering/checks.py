@@ -108,7 +108,7 @@ class Checks:
                 continue
             with timeline.step("check input"):
                 verdicts, failures = await self._guardrails.detect(
-                    turn.principal, Direction.INPUT, group, others.texts, deadline, beside=True
+                    turn.principal, Direction.INPUT, group, others.texts, deadline, auxiliary=True
                 )
             after, results = others.take(verdicts)
             if failures:

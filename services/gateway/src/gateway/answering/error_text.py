@@ -68,7 +68,7 @@ async def _judged(watch: Watch, document: Document) -> bool:
 
 async def _feed(watch: Watch, document: Document) -> None:
     for number, text in enumerate(document.texts):
-        for clearance in await watch.feed(number, text, last=True, beside=True):
+        for clearance in await watch.feed(number, text, last=True, auxiliary=True):
             if not clearance.blocked:  # a blocked text is not recorded, so `document.fully_judged` remains false
                 document.take(clearance.choice, clearance)
     await watch.end()

@@ -148,11 +148,13 @@ class OutputGuard:
         for piece in self._other_texts.take_pieces():
             text = piece.text
             while len(text) > MAX_PIECE_LENGTH:
-                self._record(await self._watch.feed(piece.number, text[:MAX_PIECE_LENGTH], beside=piece.beside))
+                self._record(
+                    await self._watch.feed(piece.number, text[:MAX_PIECE_LENGTH], auxiliary=piece.auxiliary)
+                )
                 text = text[MAX_PIECE_LENGTH:]
             self._record(
                 await self._watch.feed(
-                    piece.number, text, last=piece.last, reply_json=piece.reply_json, beside=piece.beside
+                    piece.number, text, last=piece.last, reply_json=piece.reply_json, auxiliary=piece.auxiliary
                 )
             )
 

@@ -47,7 +47,7 @@ class Piece:
     number: int
     text: str
     reply_json: bytes = b""
-    beside: bool = True
+    auxiliary: bool = True
     last: bool = True
 
 
@@ -176,7 +176,7 @@ class OtherTexts:
         for text in event.questions:
             number = self.new_number()
             self._questions[number] = _Question(text, [])
-            self.pieces.append(Piece(number, text, beside=False))
+            self.pieces.append(Piece(number, text, auxiliary=False))
 
     def end(self) -> None:
         """End the input."""

@@ -166,7 +166,7 @@ class WholeAnswer:
         """Yield the contents for the detectors."""
         for choice in self.choices.values():
             if choice.text or choice.reply_json:
-                yield Piece(choice.index, choice.text, choice.reply_json, beside=False)
+                yield Piece(choice.index, choice.text, choice.reply_json, auxiliary=False)
             else:
                 choice.fully_judged = True
         for number, choice in self._parts.items():

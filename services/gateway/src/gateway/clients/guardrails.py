@@ -72,7 +72,7 @@ class GrpcGuardrails:
         deadline: Deadline,
         context: DetectionContext = _NONE,
         *,
-        beside: bool = False,
+        auxiliary: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """See `ports.answering.Guardrails`."""
         request = guardrails_pb2.DetectTextRequest(
@@ -81,7 +81,7 @@ class GrpcGuardrails:
             detectors=_configs(detectors),
             texts=texts,
             surroundings=_context(context),
-            beside=beside,
+            beside=auxiliary,
         )
         response: guardrails_pb2.DetectTextResponse = await rpc.unary(self._stub.DetectText, request, deadline)
         verdicts = tuple(
@@ -152,10 +152,10 @@ class _GrpcWatch:
         self._call = call
 
     async def feed(
-        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", auxiliary: bool = False
     ) -> Sequence[Clearance]:
         piece = guardrails_pb2.DetectPiece(
-            choice=choice, text=text, last=last, reply_json=reply_json, beside=beside
+            choice=choice, text=text, last=last, reply_json=reply_json, beside=auxiliary
         )
         await self._call.write(guardrails_pb2.DetectRequest(piece=piece))
         return ()

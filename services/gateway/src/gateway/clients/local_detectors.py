@@ -80,11 +80,11 @@ class LocalDetectors:
         return not context.passages or sum(map(len, context.passages)) <= self._limits.longest_text
 
     async def detect(
-        self, direction: Direction, texts: Sequence[str], deadline: Deadline, *, beside: bool
+        self, direction: Direction, texts: Sequence[str], deadline: Deadline, *, auxiliary: bool
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """See `ports.answering.Guardrails.detect`."""
         deadline.remaining()
-        rules = [rule for rule in self._rules if rule.judges_beside] if beside else self._rules
+        rules = [rule for rule in self._rules if rule.judges_auxiliary] if auxiliary else self._rules
         with _tracer.start_as_current_span("detect"):
             context = judging.DetectionContext(_DIRECTIONS[direction])
             verdicts, failures = await judge(texts, rules, context, self._workers)
@@ -176,12 +176,12 @@ class _LocalWatch:
         self._failure: CausewayError | None = None
 
     async def feed(
-        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", auxiliary: bool = False
     ) -> Sequence[Clearance]:
         if self._ended.is_set():
             return ()
         session = self._session
-        pieces = (judging.Piece(choice, text, last, reply_json, beside),)
+        pieces = (judging.Piece(choice, text, last, reply_json, auxiliary),)
         try:
             self._limits.check(len(text), "piece.text")
             if session.fits_inline(pieces):

@@ -46,15 +46,15 @@ class LocalGuardrails:
         deadline: Deadline,
         context: DetectionContext = _NONE,
         *,
-        beside: bool = False,
+        auxiliary: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """See `ports.answering.Guardrails`."""
         local = self._shared.ready(detectors)
         if local is None or not local.can_judge(texts, context):
             return await self._service.detect(
-                principal, direction, detectors, texts, deadline, context, beside=beside
+                principal, direction, detectors, texts, deadline, context, auxiliary=auxiliary
             )
-        return await local.detect(direction, texts, deadline, beside=beside)
+        return await local.detect(direction, texts, deadline, auxiliary=auxiliary)
 
     @asynccontextmanager
     async def watch(

@@ -151,7 +151,7 @@ class Watch(Protocol):
     """Detectors that judge the growing texts of one answer."""
 
     async def feed(
-        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", auxiliary: bool = False
     ) -> Sequence[Clearance]:
         """Append a piece to a text. Return the clearances that are known immediately.
 
@@ -164,7 +164,7 @@ class Watch(Protocol):
             text: The text to append; may be empty.
             last: Whether the text is complete.
             reply_json: With the last piece: the members of the message other than its content, one JSON object.
-            beside: Whether the text is not the content of a choice. Only detectors that judge a text without its
+            auxiliary: Whether the text is not the content of a choice. Only detectors that judge a text without its
                 context judge it.
         """
         ...
@@ -193,11 +193,11 @@ class Guardrails(Protocol):
         deadline: Deadline,
         context: DetectionContext = _NO_CONTEXT,
         *,
-        beside: bool = False,
+        auxiliary: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """Return one verdict per text, and the tolerated failures of detectors.
 
-        With ``beside``, only detectors that judge a text without its context judge the texts.
+        With ``auxiliary``, only detectors that judge a text without its context judge the texts.
 
         Raises:
             NotFound: A detector does not exist.

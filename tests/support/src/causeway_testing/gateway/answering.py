@@ -148,7 +148,7 @@ class FakeGuardrails:
         deadline: Deadline,
         context: DetectionContext = _NONE,
         *,
-        beside: bool = False,
+        auxiliary: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """See `ports.answering.Guardrails`."""
         self.judged_texts += texts
@@ -214,7 +214,7 @@ class _FakeWatch:
         self._ready = asyncio.Event()
 
     async def feed(
-        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", auxiliary: bool = False
     ) -> Sequence[Clearance]:
         whole = self._texts[choice] = self._texts.get(choice, "") + text
         self._guardrails.judged_texts.append(text)

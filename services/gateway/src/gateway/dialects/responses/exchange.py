@@ -267,7 +267,11 @@ class ResponsesExchange:
         items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, redacted)
         items = tuple(with_id(item, self.response_id, f"i{at}") for at, item in enumerate(items))
         output = [self._with_results(item) for item in response["output"]]
-        response = {**response, **record.judged_members(self.checked.shown, self.turn, redacted), "output": output}
+        response = {
+            **response,
+            **record.judged_members(self.checked.response_members, self.turn, redacted),
+            "output": output,
+        }
         response = moderation.without_findings(response)
         sources = tuple(dict.fromkeys((passage.index, passage.document_id) for passage in self._passages))
         return Stored(self.response_id, profile, response, items, self.continued.chain, sources)
@@ -298,15 +302,17 @@ class ResponsesExchange:
             self._output.begin_search()
             self._searched(self.context.query, self.context.passages)
 
-    def _shown(self) -> dict[str, Any]:
+    def _response_members(self) -> dict[str, Any]:
         """Return the members of the request that the response repeats.
 
         If the gateway stores the response, it repeats them as the detectors changed them.
         """
         if not self.continued.store:
-            return self.checked.shown
+            return self.checked.response_members
         redacted = None if self.context is None else self.context.checked_turn
-        return self.checked.shown | record.judged_members(self.checked.shown, self.turn, redacted)
+        return self.checked.response_members | record.judged_members(
+            self.checked.response_members, self.turn, redacted
+        )
 
     def _searched(self, query: str, passages: Sequence[Passage]) -> None:
         shows_results = "file_search_call.results" in self.checked.include
@@ -346,7 +352,7 @@ class ResponsesExchange:
             "incomplete_details": {"reason": reason} if reason else None,
             "model": self._model,
             "output": self._output.items,
-            **self._shown(),
+            **self._response_members(),
             "conversation": {"id": self.continued.conversation} if self.continued.conversation else None,
             "store": self.store,
             "usage": usage_of(self.usage),
