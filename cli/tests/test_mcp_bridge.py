@@ -41,8 +41,8 @@ class Gateway:
             case "stream":
                 notification = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}
                 events = "".join(
-                    f"event: message\r\ndata: {json.dumps(each)}\r\n\r\n"
-                    for each in (notification, answer(number, {}))
+                    f"event: message\r\ndata: {json.dumps(event)}\r\n\r\n"
+                    for event in (notification, answer(number, {}))
                 )
                 return httpx.Response(
                     200, text=": ping\r\n\r\n" + events, headers={"content-type": "text/event-stream"}
@@ -106,7 +106,7 @@ async def test_later_messages_use_the_handshake() -> None:
     written = await bridged(
         gateway, message("initialize", 1), message("notifications/initialized"), b"\n", message("tools/list", "two")
     )
-    assert [each["id"] for each in written] == [1, "two"]
+    assert [response["id"] for response in written] == [1, "two"]
     assert "mcp-session-id" not in gateway.headers[0]
     for headers in gateway.headers[1:]:
         assert (headers["mcp-session-id"], headers["mcp-protocol-version"]) == ("s1", "2025-11-25")
@@ -131,7 +131,7 @@ async def test_each_event_is_a_line() -> None:
     """The bridge writes each event as a line and drops comments."""
     gateway = Gateway()
     written = await bridged(gateway, message("stream", 1))
-    assert [each.get("method", each.get("id")) for each in written] == ["notifications/progress", 1]
+    assert [response.get("method", response.get("id")) for response in written] == ["notifications/progress", 1]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ async def test_a_stream_that_ends_after_a_notification() -> None:
 async def test_a_line_that_is_not_json() -> None:
     """The bridge answers an invalid line with an error and handles the next line."""
     written = await bridged(Gateway(), b"hello\n", message("tools/list", 1))
-    assert sorted((each["id"] is None, each["id"]) for each in written) == [(False, 1), (True, None)]
+    assert sorted((response["id"] is None, response["id"]) for response in written) == [(False, 1), (True, None)]
 
 
 async def test_a_reused_id_is_cancelled() -> None:

@@ -72,7 +72,7 @@ async def test_foreign_and_temporary_streams_are_left_out(client: Client) -> Non
         ("OTHERS", StorageType.FILE),
     ):
         await jetstream.add_stream(StreamConfig(name=name, subjects=[f"{name}.>"], storage=storage))
-    assert [each.config.name for each in await streams.list_streams(client)] == ["CAUSEWAY_KEPT"]
+    assert [stream.config.name for stream in await streams.list_streams(client)] == ["CAUSEWAY_KEPT"]
 
 
 async def test_no_job_is_delivered_during_a_pause(client: Client) -> None:

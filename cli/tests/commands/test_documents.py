@@ -17,12 +17,12 @@ def documents(gateway: Any, cli: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_documents_are_listed(gateway: Any, documents: Callable[..., Any]) -> None:
     """The list shows who may see each document, up to --limit. --json prints the gateway's objects."""
-    lines = [" ".join(each.split()) for each in documents("list").stdout.splitlines()]
+    lines = [" ".join(line.split()) for line in documents("list").stdout.splitlines()]
     assert lines[1] == "a.md text/markdown 1.23 kB ann, group crew"
     assert lines[3] == "folder/b.md text/markdown 1.23 kB all callers of the tenant"
     assert len(documents("list", "-n", "1").stdout.splitlines()) == 2
-    listed = [json.loads(each) for each in documents("list", "--json").stdout.splitlines()]
-    assert [each["sourcefile"] for each in listed] == ["a.md", "bad.md", "folder/b.md"]
+    listed = [json.loads(line) for line in documents("list", "--json").stdout.splitlines()]
+    assert [document["sourcefile"] for document in listed] == ["a.md", "bad.md", "folder/b.md"]
     gateway.stored["notes"].clear()
     assert "no such index" in documents("list").stderr
 
@@ -33,7 +33,7 @@ def test_passages_are_shown(gateway: Any, documents: Callable[..., Any]) -> None
     assert shown.startswith("a.md (Top > Below)\nPassage 0.\n\na.md\nPassage 1.\n")
     assert documents("passages", document_id("a.md")).stdout == shown
     assert documents("passages", "a.md", "-n", "2").stdout.endswith("2 of 5 passages; --limit shows more.\n")
-    texts = [json.loads(each)["text"] for each in documents("passages", "a.md", "--json").stdout.splitlines()]
+    texts = [json.loads(line)["text"] for line in documents("passages", "a.md", "--json").stdout.splitlines()]
     assert texts == gateway.passages
     missing = documents("passages", "c.md")
     assert (missing.exit_code, "no document 'c.md' that you may see" in missing.stderr) == (1, True)

@@ -70,7 +70,7 @@ def test_json(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
     files = (tmp_path / "good.md", tmp_path / "bad.pdf")
     result = cli("ingest", *files, "-i", "x", "--at-once", "1", "--json", "--url", gateway.url)
     assert result.exit_code == 1
-    found = {each["name"]: each for each in map(json.loads, result.stdout.splitlines())}
+    found = {file["name"]: file for file in map(json.loads, result.stdout.splitlines())}
     assert found["good.md"] == {
         "file": str(tmp_path / "good.md"),
         "name": "good.md",

@@ -36,8 +36,8 @@ async def run(cli: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Run]:
         stack_file.write(tmp_path, {"url": "", "nats_url": url})
         client = await connect(url, "test")
         jetstream = await record_streams(client)
-        for each in RECORDS:
-            await jetstream.publish(keys.usage_subject(each["tenant"]), json.dumps(each).encode())
+        for usage in RECORDS:
+            await jetstream.publish(keys.usage_subject(usage["tenant"]), json.dumps(usage).encode())
         await client.close()
         yield lambda *arguments: asyncio.to_thread(cli, "usage", *arguments, "--data-dir", tmp_path)
 

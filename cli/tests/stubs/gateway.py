@@ -207,8 +207,8 @@ class Gateway:
         return JSONResponse({"passages": found[start : start + 2], "total": len(found)})
 
     async def _access(self, request: Request) -> Response:
-        named = request.path_params["document"]
-        name = next(each for docs in self.stored.values() for each in docs if document_id(each) == named)
+        requested = request.path_params["document"]
+        name = next(name for docs in self.stored.values() for name in docs if document_id(name) == requested)
         self.access[name] = await request.json()
         job_id = f"access-{len(self._jobs)}"
         self._jobs[job_id] = (name, ["queued", "failed" if "bad" in name else "succeeded"])
@@ -235,14 +235,16 @@ class Gateway:
 
     async def _list_dead(self, request: Request) -> Response:
         error = {"reason": "INTERNAL", "message": "It ended every worker."}
-        listed = [{"id": each, "index": "x", "sourcefile": f"{each}.md", "error": error} for each in self.dead]
+        listed = [
+            {"id": job_id, "index": "x", "sourcefile": f"{job_id}.md", "error": error} for job_id in self.dead
+        ]
         return JSONResponse({"jobs": listed, "next_page_token": None})
 
     async def _replay(self, request: Request) -> Response:
         requested = (await request.json()).get("job_ids")
-        sent = [each for each in self.dead if requested is None or each in requested]
-        self.dead = [each for each in self.dead if each not in sent]
-        missing = [each for each in requested or () if each not in sent]
+        sent = [job_id for job_id in self.dead if requested is None or job_id in requested]
+        self.dead = [job_id for job_id in self.dead if job_id not in sent]
+        missing = [job_id for job_id in requested or () if job_id not in sent]
         return JSONResponse({"replayed": sent, "not_found": missing})
 
     async def _cancel(self, request: Request) -> Response:

@@ -64,7 +64,7 @@ def test_all_values_are_read(tmp_path: Path) -> None:
     assert (e5.query_prefix, e5.passage_prefix) == ("query: ", "passage: ")
     assert e5.tokenizer == tmp_path / "tokenizer.json"
     assert (words.model, words.address, words.tls, words.max_tokens) == ("words", "127.0.0.1:8001", True, 512)
-    keys = [each.api_key.get_secret_value() for each in (e5, words) if each.api_key]
+    keys = [model.api_key.get_secret_value() for model in (e5, words) if model.api_key]
     assert keys == ["s3cret-file", "s3cret-env"]
     assert "s3cret" not in repr(configured)
 

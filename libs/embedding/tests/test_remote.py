@@ -86,7 +86,7 @@ async def test_the_next_request_uses_a_renewed_key(
     (tmp_path / "key").write_text("renewed")
     await embedder.embed(["b"])
     await embedder.aclose()
-    assert [each["authorization"] for each in embedding_server.headers] == ["Bearer old", "Bearer renewed"]
+    assert [headers["authorization"] for headers in embedding_server.headers] == ["Bearer old", "Bearer renewed"]
 
 
 async def test_a_request_to_a_busy_server_is_repeated(

@@ -25,7 +25,7 @@ def test_the_server_listens_on_loopback_and_syncs_each_write(tmp_path: Path) -> 
     config = Path(command[-1]).read_text()
     assert command[1] == "-c"
     for line in ("host: 127.0.0.1", "port: 4333", "sync_interval: always", "max_payload: 1MB"):
-        assert line in [each.strip() for each in config.splitlines()]
+        assert line in [text.strip() for text in config.splitlines()]
 
 
 def test_the_configuration_is_written_anew(tmp_path: Path) -> None:

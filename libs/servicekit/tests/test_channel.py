@@ -200,7 +200,7 @@ def test_the_status_codes_that_are_retried() -> None:
     }
     assert codes.pop("Upsert") == {"CANCELLED"}
     assert set(codes) == {method.name for method in retriever.methods} - {"Upsert"}
-    assert all(each == {"UNAVAILABLE", "CANCELLED"} for each in codes.values())
+    assert all(retried == {"UNAVAILABLE", "CANCELLED"} for retried in codes.values())
 
 
 def test_no_timeout_in_the_service_configuration() -> None:

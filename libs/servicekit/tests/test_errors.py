@@ -9,13 +9,13 @@ def _classes(base: type[CausewayError]) -> list[type[CausewayError]]:
     return [base, *(leaf for child in base.__subclasses__() for leaf in _classes(child))]
 
 
-OURS = [each for each in _classes(CausewayError)[1:] if each.__module__ == errors.__name__]
+OURS = [error for error in _classes(CausewayError)[1:] if error.__module__ == errors.__name__]
 OWN_FACTS = ("field", "resource", "retry_after")
 TEXT = st.text(max_size=40)
 
 plain = st.builds(
     lambda kind, message, **facts: kind(message, **facts),
-    st.sampled_from([each for each in OURS if each not in (Internal, UpstreamRejected)]),
+    st.sampled_from([error for error in OURS if error not in (Internal, UpstreamRejected)]),
     TEXT,
     field=st.none() | TEXT,
     resource=st.none() | TEXT,
@@ -33,7 +33,7 @@ rejected = st.builds(
 
 def test_every_class_has_a_row() -> None:
     """Each class of the tree has exactly one row, so no class becomes a defect by mistake."""
-    assert sorted(row.error.__name__ for row in TABLE) == sorted(each.__name__ for each in OURS)
+    assert sorted(row.error.__name__ for row in TABLE) == sorted(error.__name__ for error in OURS)
 
 
 def test_reasons_are_unique_and_named_after_their_class() -> None:
@@ -91,7 +91,7 @@ def test_a_rejection_keeps_status_and_body() -> None:
 def test_only_statuses_of_errors_are_passed_on() -> None:
     """A refusal with 200 or 302 is a bad gateway, and neither a success nor a redirect."""
     statuses = [
-        errors.http_status(UpstreamRejected("", status=each, body="")) for each in (0, 200, 302, 400, 599, 600)
+        errors.http_status(UpstreamRejected("", status=status, body="")) for status in (0, 200, 302, 400, 599, 600)
     ]
     assert statuses == [502, 502, 502, 400, 599, 502]
 
@@ -115,6 +115,6 @@ def test_the_drawing_of_the_tree_matches_the_classes() -> None:
         bare = line.lstrip("│├└─ ")
         name, depth = bare.split(" ")[0], len(line) - len(bare)
         if line.startswith(("CausewayError", "├", "└", "│")):
-            path = [*(each for each in path if each[0] < depth), (depth, name)]
+            path = [*(ancestor for ancestor in path if ancestor[0] < depth), (depth, name)]
             drawn[name] = path[-2][1] if len(path) > 1 else ""
-    assert drawn == {"CausewayError": ""} | {each.__name__: each.__bases__[0].__name__ for each in OURS}
+    assert drawn == {"CausewayError": ""} | {error.__name__: error.__bases__[0].__name__ for error in OURS}

@@ -85,7 +85,7 @@ class Replica:
 
 
 class Calls:
-    """Makes calls of each kind, and checks that each answer is complete."""
+    """Calls methods of each kind, and checks that each answer is complete."""
 
     KINDS = ("unary", "server_stream", "client_stream", "bidi")
 
@@ -100,12 +100,12 @@ class Calls:
     async def server_stream(self) -> None:
         request = generator_pb2.GenerateRequest()
         messages = rpc.server_stream(self._generator.Generate, request, Deadline.after(120))
-        assert len([each async for each in messages]) == MESSAGES
+        assert len([message async for message in messages]) == MESSAGES
 
     async def client_stream(self) -> None:
         chunks = [document_pb2.Chunk(number=number) for number in range(MESSAGES)]
         requests = [
-            retriever_pb2.UpsertRequest(chunks=retriever_pb2.UpsertChunks(chunks=[each])) for each in chunks
+            retriever_pb2.UpsertRequest(chunks=retriever_pb2.UpsertChunks(chunks=[chunk])) for chunk in chunks
         ]
         await rpc.client_stream(self._retriever.Upsert, requests, "Upsert", Deadline.after(120))
 
@@ -148,7 +148,9 @@ async def test_no_call_fails_while_servers_are_replaced(monkeypatch: pytest.Monk
             for replica in replicas * EVICTIONS:
                 await replica.server.stop(120)
                 await replica.start()
-                await eventually(lambda: all(each.servicer.streams for each in replicas), what="streams to it")
+                await eventually(
+                    lambda: all(replica.servicer.streams for replica in replicas), what="streams to it"
+                )
             leaving.set()
     for replica in replicas:
         await replica.server.stop(0)

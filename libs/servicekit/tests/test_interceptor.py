@@ -58,7 +58,7 @@ async def test_errors_of_callers_are_not_server_errors(served: Any, log: Any) ->
 async def test_a_model_servers_fault_is_logged_by_its_status(
     served: Any, log: Any, status: int, level: str
 ) -> None:
-    """The status of a model server's refusal decides whether it is logged as a failure."""
+    """The status of a model server's refusal determines whether the refusal is logged as a failure."""
     await _fail(served, UpstreamRejected("refused", status=status, body=""))
     assert [entry["log_level"] for entry in log] == [level]
 
@@ -166,7 +166,7 @@ async def test_a_blocked_write_ends_when_the_caller_cancels(
 
 
 async def test_a_streams_handler_runs_in_one_task(served: Any) -> None:
-    """One task runs the handler's generator from its begin to its end, so that its contexts can be closed."""
+    """One task runs the handler's generator from its start to its end, so that its contexts can be closed."""
     tasks: list[Any] = []
 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:

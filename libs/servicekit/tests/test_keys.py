@@ -120,7 +120,7 @@ def test_a_subject_names_the_lane_and_the_owner(one: tuple[str, str], other: tup
     """A subject has the lane and the owner. The patterns of a tenant and an index match only their own subjects."""
     subject = keys.ingest_subject(lane, *one)
     assert keys.ingest_lane_of(subject) == lane
-    matching = [each for each in range(keys.INGEST_LANES) if _matches(keys.ingest_lane(each), subject)]
+    matching = [number for number in range(keys.INGEST_LANES) if _matches(keys.ingest_lane(number), subject)]
     assert matching == [lane]
     without = f"causeway.ingest.job.{subject.partition(f'.job.{lane}.')[2]}"
     assert _matches(keys.INGEST_WITHOUT_LANE, without)
@@ -176,7 +176,7 @@ def test_no_chunk_has_the_id_of_a_document(document: str, other: str, number: in
     try:
         point = keys.point_id("c", document, 1, number, text)
         crafted = "\0".join((document, "1", str(number), hashlib.sha256(text.encode()).hexdigest()))
-        records = [keys.document_point_id("c", each) for each in (document, other, crafted)]
+        records = [keys.document_point_id("c", name) for name in (document, other, crafted)]
     except UnicodeEncodeError:
         return
     assert point not in records

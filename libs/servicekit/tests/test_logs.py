@@ -196,7 +196,7 @@ def test_a_terminal_gets_no_control_characters(monkeypatch: pytest.MonkeyPatch) 
     except ValueError:
         _logger("book").exception("failed")
     text = out.getvalue()
-    assert all(each.isprintable() for each in text.split("\n"))
+    assert all(line.isprintable() for line in text.split("\n"))
     escaped = r"a\x1b[2J\r\nb\x00\u202e\u2028é"
     assert text.count(escaped) == 2
     assert [escaped in line for line in text.split("\n")[:2]] == [True, True]

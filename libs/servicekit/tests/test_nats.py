@@ -109,7 +109,7 @@ async def test_concurrent_processes_get_the_same_streams(nats_url: str) -> None:
     """Gateways and workers that start at the same time on an empty server all get the same streams."""
     clients = [await connect(nats_url, f"test-{n}") for n in range(8)]
     transports = await asyncio.gather(*(ingest_transport(client) for client in clients))
-    assert len({each.epoch for each in transports}) == 1
+    assert len({transport.epoch for transport in transports}) == 1
     await asyncio.gather(*(each.jobs.put(str(n), b"x") for n, each in enumerate(transports)))
     assert sorted(await transports[0].jobs.keys()) == sorted(map(str, range(8)))
     for client in clients:
@@ -162,8 +162,8 @@ async def test_jobs_of_a_version_without_lanes_are_delivered(client: Client) -> 
         after = (await ingest_transport(client)).jetstream
     await after.publish(keys.ingest_subject(0, "t", "i"), b"new")
     queue = await after.pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
-    assert [each.data for each in await queue.fetch(2, timeout=5)] == [b"old", b"new"]
-    consumers = {each.name for each in await after.consumers_info(keys.INGEST_STREAM)}
+    assert [message.data for message in await queue.fetch(2, timeout=5)] == [b"old", b"new"]
+    consumers = {consumer.name for consumer in await after.consumers_info(keys.INGEST_STREAM)}
     assert consumers == {keys.ingest_consumer(lane) for lane in range(keys.INGEST_LANES)}
 
 

@@ -46,14 +46,14 @@ async def behind_tls(settings: OriginalSettings, certificate: trustme.LeafCert) 
 
 @pytest.fixture
 def trusting(tmp_path: Path) -> Callable[[OriginalSettings, trustme.CA], S3OriginalStore]:
-    """Make a store that trusts an authority of its own."""
+    """Return a function that creates a store that trusts the given authority."""
 
-    def trusting_(settings: OriginalSettings, authority: trustme.CA) -> S3OriginalStore:
+    def create(settings: OriginalSettings, authority: trustme.CA) -> S3OriginalStore:
         path = tmp_path / "ca.crt"
         authority.cert_pem.write_to_path(path)
         return S3OriginalStore(settings.model_copy(update={"s3_ca_file": path}))
 
-    return trusting_
+    return create
 
 
 async def test_a_private_authority_is_trusted(

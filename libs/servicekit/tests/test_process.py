@@ -215,7 +215,9 @@ async def test_the_spans_of_a_call_reach_the_collector(start: Start) -> None:
     await server.stop(0)
     assert code == 0
     names = [
-        each.value.string_value for each in collector.resources[0].resource.attributes if each.key == "service.name"
+        attribute.value.string_value
+        for attribute in collector.resources[0].resource.attributes
+        if attribute.key == "service.name"
     ]
     assert names == ["causeway-book"]
     caller, handler = (

@@ -29,7 +29,7 @@ async def fill(client: Client, tenant: str, verdict: str, count: int, size: int 
     subject = keys.audit_subject(tenant, "regex", verdict)
     payloads = [json.dumps({"number": number, "padding": "x" * size}).encode() for number in range(count)]
     for at in range(0, count, 100):
-        await asyncio.gather(*(jetstream.publish(subject, each) for each in payloads[at : at + 100]))
+        await asyncio.gather(*(jetstream.publish(subject, payload) for payload in payloads[at : at + 100]))
 
 
 async def test_existing_streams_get_their_limits(client: Client) -> None:

@@ -31,7 +31,7 @@ KINDS = ["unary", "server_stream", "client_stream", "bidi"]
 
 
 class Call:
-    """Makes a call of each kind of method; the test supplies the handler's behaviour."""
+    """Calls a method of each kind; the test supplies the handler's behaviour."""
 
     def __init__(self, served: Any, kind: str) -> None:
         self._served = served

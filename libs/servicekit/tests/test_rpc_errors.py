@@ -74,8 +74,8 @@ async def test_text_without_utf8_is_sent(served: Any) -> None:
 
 
 def test_the_bound_fits_the_metadata() -> None:
-    """The size limit of errors is less than half of the channel's limit for metadata, so there is room for other
-    metadata.
+    """The size limit of errors is less than half of the channel's limit for metadata, so other metadata also
+    fit.
     """
     long = "漢" * 10_000
     _, plain, ((_, status),) = rpc_errors.pack(NotFound(long, field=long, details={"a": long, "b": long}))
@@ -125,7 +125,7 @@ async def test_the_caller_logs_errors_of_grpc(served: Any) -> None:
     method = await served.unary(handler)
     with capture_logs() as logs, pytest.raises(Internal):
         await rpc.unary(method, ASK, Deadline.after(120))
-    [line] = [each for each in logs if each["event"] == "a call failed within gRPC"]
+    [line] = [entry for entry in logs if entry["event"] == "a call failed within gRPC"]
     assert (line["code"], line["error"]) == ("UNKNOWN", "no HTTP/2 at 10.1.2.3")
 
 

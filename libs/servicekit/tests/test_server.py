@@ -137,7 +137,7 @@ async def test_reflection_lists_the_services(running: Running) -> None:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(cast("Any", opened))  # types of the synchronous one
         call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
         answer = await call.read()
-    assert {each.name for each in answer.list_services_response.service} == {
+    assert {service.name for service in answer.list_services_response.service} == {
         "causeway.generator.v1.GeneratorService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",

@@ -24,8 +24,8 @@ async def filled(jetstream: JetStreamContext, subject: str) -> None:
 
 
 async def test_a_server_without_space_is_reported(tmp_path: Path) -> None:
-    """If the streams need more space than the server has, the error names them, their size and the setting. With
-    less, all are created.
+    """If the streams need more space than the server has, the error names them, their size and the setting. If
+    they need less, all are created.
     """
     async with nats_server(tmp_path / "nats", extra=small(tmp_path / "js", 20 * MEBI)) as url:
         client = await transport.connect(url, "test")

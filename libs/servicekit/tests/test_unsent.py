@@ -79,7 +79,12 @@ async def call(kind: str, channel: grpc.aio.Channel, deadline: Deadline) -> None
     elif kind == "server_stream":
         generate: Any = generator_pb2_grpc.GeneratorServiceStub(channel).Generate
         assert (
-            len([each async for each in rpc.server_stream(generate, generator_pb2.GenerateRequest(), deadline)])
+            len(
+                [
+                    message
+                    async for message in rpc.server_stream(generate, generator_pb2.GenerateRequest(), deadline)
+                ]
+            )
             == 1
         )
     elif kind == "client_stream":
@@ -99,7 +104,7 @@ async def well(context: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_waits_for_the_successor(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call without a server waits for the next one, and is made there once."""
+    """A call without a server waits for the next server, which receives the call once."""
     monkeypatch.setattr("servicekit.unsent.RETRY_SECONDS", 60.0)  # a busy machine may oversleep
     (port,) = free_ports(1)
     first, second = Servicer(well), Servicer(well)
