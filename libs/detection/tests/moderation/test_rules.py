@@ -7,7 +7,7 @@ from detection.domain import Action, Detection, Failure, Finding, OnError
 from detection.moderation.rules import (
     Rule,
     merged_spans,
-    redacted,
+    redact,
     sort_key,
     strictest,
     with_merged_replacements,
@@ -104,7 +104,7 @@ def test_a_redaction_changes_only_the_redacted_spans(text: str, spans: list[tupl
     expected = "".join(
         "#" if at in starts else "" if at in hidden else character for at, character in enumerate(text)
     )
-    assert redacted(text, findings, joint="") == expected
+    assert redact(text, findings, joint="") == expected
     one_by_one, done = "", 0
     for finding in with_merged_replacements(findings):
         start, end = finding.detection.start or 0, finding.detection.end or 0
@@ -128,4 +128,4 @@ def test_a_redaction_changes_only_the_redacted_spans(text: str, spans: list[tupl
 def test_the_rest_of_a_cut_word_is_not_a_word(text: str, replacement: str, expected: str) -> None:
     """If a redaction cuts a word, the rest of the word does not become a finding."""
     start = text.index("tern")
-    assert redacted(text, [_finding(start, start + 4, replacement=replacement)]) == expected
+    assert redact(text, [_finding(start, start + 4, replacement=replacement)]) == expected

@@ -29,7 +29,7 @@ from detection.domain import (
 )
 from detection.moderation.catalogue import Catalogue
 from detection.moderation.hold_back import GrowingText
-from detection.moderation.rules import Rule, redacted
+from detection.moderation.rules import Rule, redact
 from detection.moderation.session import Session
 from detection.moderation.thread_pool import ThreadPool
 from detection.moderation.whole_text import judge
@@ -375,7 +375,7 @@ def test_the_released_text_is_that_of_the_verdict_on_the_whole_text(
             finding in verdict.findings for finding in client.findings if finding.action is not Action.REDACT
         )
         return
-    assert client.released == redacted(text, verdict.findings, joint="")
+    assert client.released == redact(text, verdict.findings, joint="")
     assert sorted(map(repr, client.findings)) == sorted(map(repr, verdict.findings))
 
 
@@ -396,12 +396,12 @@ def test_texts_beside_the_content_are_judged_by_detectors_of_texts() -> None:
     patterns = _rules(_regex(Action.REDACT, "email"))
     text = "mail ann@example.org, please"
 
-    [step] = Session((whole, *patterns)).feed([Piece(7, text, last=True, beside=True)])
+    [step] = Session((whole, *patterns)).feed([Piece(7, text, last=True, auxiliary=True)])
     assert (step.choice, step.cleared_until, step.action, step.fully_judged) == (7, len(text), Action.REDACT, True)
-    [step] = Session((whole,)).feed([Piece(7, text, last=True, beside=True)])
+    [step] = Session((whole,)).feed([Piece(7, text, last=True, auxiliary=True)])
     assert (step.cleared_until, step.action, step.fully_judged) == (0, Action.NONE, True)
     reporting = _rules(_regex(Action.REPORT, "email"))
-    [step] = Session(reporting).feed([Piece(7, text, last=True, beside=True)])
+    [step] = Session(reporting).feed([Piece(7, text, last=True, auxiliary=True)])
     assert (step.cleared_until, step.action, step.fully_judged) == (len(text), Action.REPORT, True)
 
 
@@ -409,9 +409,9 @@ def test_the_number_of_texts_beside_the_content_is_limited() -> None:
     """These texts have their own limit, so that an answer with many choices can still have them."""
     session = Session(_rules(_regex(Action.REDACT, "email")))
     session.feed([Piece(at, "a", last=True) for at in range(128)])
-    session.feed([Piece(1000 + at, "a", last=True, beside=True) for at in range(1024)])
+    session.feed([Piece(1000 + at, "a", last=True, auxiliary=True) for at in range(1024)])
     with pytest.raises(InvalidRequest, match="at most 128 choices and 1024 texts"):
-        session.feed([Piece(5000, "a", last=True, beside=True)])
+        session.feed([Piece(5000, "a", last=True, auxiliary=True)])
 
 
 def _rules_that_join_text() -> tuple[Rule, ...]:
@@ -437,7 +437,7 @@ async def _redacted(text: str) -> str:
     workers = ThreadPool(1)
     [verdict], _ = await judge([text], _rules_that_join_text(), DetectionContext(), workers)
     workers.close()
-    return redacted(text, verdict.findings, joint="")
+    return redact(text, verdict.findings, joint="")
 
 
 @given(

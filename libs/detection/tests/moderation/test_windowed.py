@@ -14,7 +14,7 @@ from detection.detectors.regex import regex
 from detection.domain import Action, DetectionContext, DetectorKind, Failure, OnError, Piece, Progress
 from detection.moderation import whole_text
 from detection.moderation.hold_back import HoldLimits
-from detection.moderation.rules import Rule, redacted
+from detection.moderation.rules import Rule, redact
 from detection.moderation.session import Session
 from detection.moderation.thread_pool import ThreadPool
 from detection.moderation.whole_text import judge
@@ -323,7 +323,7 @@ def test_a_stream_has_the_findings_of_the_whole_text(
         text = "".join(pieces)
         (verdict,), _ = await judge([text], rules, DetectionContext(), workers)
         workers.close()
-        assert client.released.get(0, "") == redacted(text, verdict.findings, joint="")
+        assert client.released.get(0, "") == redact(text, verdict.findings, joint="")
         found = [finding for step in client.steps for finding in step.findings]
         assert sorted(map(repr, found)) == sorted(map(repr, verdict.findings))
 

@@ -52,8 +52,8 @@ class Rule:
         return self.action in (Action.REDACT, Action.BLOCK)
 
     @property
-    def judges_beside(self) -> bool:
-        """Whether the rule also judges tool arguments and reasoning; see `Piece.beside`."""
+    def judges_auxiliary(self) -> bool:
+        """Whether the rule also judges tool arguments and reasoning; see `Piece.auxiliary`."""
         if self.about_answer:
             return False
         detector = self.detector
@@ -123,7 +123,7 @@ def with_merged_replacements(findings: Sequence[Finding]) -> tuple[Finding, ...]
     return tuple(result)
 
 
-def redacted(text: str, findings: Sequence[Finding], joint: str = "_") -> str:
+def redact(text: str, findings: Sequence[Finding], joint: str = "_") -> str:
     """Return the text with replaced spans.
 
     Args:

@@ -21,7 +21,7 @@ from detection.moderation.metrics import CLEAN, FOUND, working
 from detection.moderation.rules import (
     Rule,
     merged_spans,
-    redacted,
+    redact,
     sort_key,
     strictest,
     with_merged_replacements,
@@ -50,7 +50,7 @@ async def judge(
     for positions, verdict in zip(maps, first, strict=True):
         for span in merged_spans(verdict.findings):
             positions.add(*span)
-    replaced = [redacted(text, verdict.findings, joint="") for text, verdict in zip(texts, first, strict=True)]
+    replaced = [redact(text, verdict.findings, joint="") for text, verdict in zip(texts, first, strict=True)]
     second, second_failures = await _judge(replaced, second_pass_rules(rules), context, workers)
     verdicts = [
         _combined(text, verdict, after, positions)
@@ -64,7 +64,7 @@ def _combined(text: str, first: Verdict, second: Verdict, positions: PositionMap
     findings = sorted([*first.findings, *in_original_text(second.findings, positions)], key=sort_key)
     blocked = Action.BLOCK in (first.action, second.action)
     action = Action.BLOCK if blocked else strictest(findings)
-    redacted_text = redacted(text, findings) if action is Action.REDACT else ""
+    redacted_text = redact(text, findings) if action is Action.REDACT else ""
     return Verdict(action, with_merged_replacements(findings), redacted_text)
 
 
@@ -91,7 +91,7 @@ def _verdict(text: str, rules: Sequence[Rule], found: Sequence[_Found], failures
             findings += rule.findings(detections)
     findings.sort(key=sort_key)
     action = max(action, strictest(findings))
-    text = redacted(text, findings) if action is Action.REDACT else ""
+    text = redact(text, findings) if action is Action.REDACT else ""
     return Verdict(action, with_merged_replacements(findings), text)
 
 
