@@ -94,7 +94,11 @@ class ServerTokens:
             return list(pool.map(self.count, texts))
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the number of tokens of the prompt that the server's chat template renders."""
+        """Return the number of tokens of a conversation.
+
+        vLLM renders the conversation with the model's chat template. For llama.cpp, the counter uses the template
+        that OpenAI documents.
+        """
         if self._kind != "vllm":  # llama.cpp counts only texts
             return count_conversation(self.count, messages)
         body = {"model": self._model, "messages": [_message(message) for message in messages]}
