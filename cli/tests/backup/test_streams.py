@@ -143,3 +143,6 @@ async def test_a_complete_folder_is_a_backup(folder: Folder) -> None:
     (folder.path / "backup.json").write_text(contents.model_copy(update={"version": 2}).model_dump_json())
     with pytest.raises(UsageError, match="version 2"):
         folder.read()
+    (folder.path / "backup.json").write_text(contents.model_copy(update={"kind": "other"}).model_dump_json())
+    with pytest.raises(UsageError, match="its kind is 'other'"):
+        folder.read()

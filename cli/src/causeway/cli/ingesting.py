@@ -78,7 +78,9 @@ def find(paths: Sequence[Path], *, allow_empty: bool = False) -> list[Source]:
     for source in iterate_sources(paths):
         other = sources.setdefault(source.name, source)
         if other.path.resolve() != source.path.resolve():
-            raise UsageError(f"{other.path} and {source.path} would both have the name {source.name}")
+            raise UsageError(
+                f"{other.path} and {source.path} would both have the name {source.name}; rename one of them"
+            )
     if not sources and not allow_empty:
         raise UsageError(f"there is no file in {', '.join(str(path) for path in paths)}")
     return list(sources.values())

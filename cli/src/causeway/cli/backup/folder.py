@@ -146,8 +146,14 @@ class Folder:
             raise UsageError(f"{self.path} contains no complete backup: {NAME} is missing") from None
         except (OSError, ValidationError) as error:
             raise UsageError(f"{self.path / NAME} cannot be read: {error}") from error
-        if contents.kind != _KIND or contents.version != VERSION:
-            raise UsageError(f"{self.path / NAME} has version {contents.version}; this command reads {VERSION}")
+        if contents.kind != _KIND:
+            raise UsageError(
+                f"{self.path / NAME} is not from a backup: its kind is {contents.kind!r}, not {_KIND!r}"
+            )
+        if contents.version != VERSION:
+            raise UsageError(
+                f"{self.path / NAME} has version {contents.version}; this command reads only version {VERSION}"
+            )
         for part in contents.parts:
             if Path(part.file).name != part.file:
                 raise UsageError(f"{self.path / NAME} names a file outside the folder: {part.file!r}")

@@ -77,7 +77,7 @@ async def _connected(nats_url: str, target: str, *, may_have_workers: bool) -> A
         async with open_channel(target, [service], certificates) as channel:
             yield Installation(client, RetrieverIndexes(channel), may_have_workers)
     except CausewayError as error:
-        raise CommandError(f"the retriever at {target}: {error.message}") from error
+        raise CommandError(f"the retriever at {target} failed: {error.message}") from error
     except (TimeoutError, nats.errors.Error) as error:
         raise CommandError(f"NATS failed: {str(error) or type(error).__name__}") from error
     finally:

@@ -63,7 +63,9 @@ async def save(client: Client, name: str, folder: Folder) -> SavedStream:
                 try:
                     message = await subscription.next_msg(timeout=_PIECE_SECONDS)
                 except TimeoutError:
-                    raise CommandError(f"NATS interrupted the snapshot of {name}") from None
+                    raise CommandError(
+                        f"NATS sent no part of the snapshot of {name} for {_PIECE_SECONDS:g} s"
+                    ) from None
                 if not message.data:
                     status = (message.headers or {}).get("Status", "")
                     if status and not status.startswith("2"):
@@ -123,5 +125,5 @@ async def _request(client: Client, subject: str, payload: bytes, name: str) -> d
         message = await client.request(subject, payload, timeout=_PIECE_SECONDS)
     response: dict[str, Any] = json.loads(message.data) if message.data else {}
     if error := response.get("error"):
-        raise CommandError(f"NATS refuses {name}: {error.get('description', error)}")
+        raise CommandError(f"NATS refuses to save or restore the stream {name}: {error.get('description', error)}")
     return response

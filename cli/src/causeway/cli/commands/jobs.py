@@ -134,7 +134,7 @@ def replay(
     The exit code is 1 if a job does not exist or has not failed permanently.
     """
     if replay_all == bool(job_ids):
-        raise UsageError("name the jobs, or use --all")
+        raise UsageError("give the ids of the jobs, or use --all, but not both")
     found = run_with_library(
         url, data_dir, api_key, lambda library: library.replay(None if replay_all else job_ids)
     )

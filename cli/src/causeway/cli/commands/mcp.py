@@ -68,4 +68,4 @@ async def _lines() -> AsyncIterator[bytes]:
         while line := await reader.readline():
             yield line
     except ValueError as error:
-        raise CommandError(f"a message is longer than {_MAX_LINE_BYTES} bytes") from error
+        raise CommandError(f"a message of the MCP client is longer than {_MAX_LINE_BYTES} bytes") from error
