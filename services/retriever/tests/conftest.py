@@ -62,7 +62,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 async def reopen(
     kind: str, tmp_path: Path, example: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Callable[[], Store]]:
-    """Give a function that opens the test's only store, also again after it was closed."""
+    """Yield a function that opens the test's only store, also again after it was closed."""
     if kind.startswith("qdrant-server"):
         async with running_server(shared=kind.endswith("shared")) as opens:
             yield opens

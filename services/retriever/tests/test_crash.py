@@ -83,8 +83,8 @@ class PhotographedStore:
     async def find(self, tenant: str, name: str) -> Collection | None:
         return next((collection for collection in await self.collections() if collection.spec.name == name), None)
 
-    async def create(self, spec: IndexSpec, *, beside: bool = False) -> Collection:
-        return self._photographed(await self._store.create(spec, beside=beside))
+    async def create(self, spec: IndexSpec, *, is_replacement: bool = False) -> Collection:
+        return self._photographed(await self._store.create(spec, is_replacement=is_replacement))
 
     async def tidy(self) -> Sequence[Collection]:
         return [self._photographed(collection) for collection in await self._store.tidy()]

@@ -215,7 +215,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         self, request: retriever_pb2.ListSnapshotsRequest, _context: _Context
     ) -> retriever_pb2.ListSnapshotsResponse:
         """List snapshots."""
-        found = await self._snapshots.stored(Principal.from_proto(request.principal))
+        found = await self._snapshots.list_all(Principal.from_proto(request.principal))
         return retriever_pb2.ListSnapshotsResponse(
             snapshots=[messages.from_snapshot(snapshot) for snapshot in found]
         )

@@ -53,7 +53,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a real Triton server with two cross-encoders, and give its address."""
+    """Start a real Triton server with two cross-encoders, and yield its address."""
     repository = tmp_path_factory.mktemp("repository")
     for name, configuration in (
         ("pairs", CONFIGURATION),
@@ -81,7 +81,7 @@ def triton_entry(url: str, tokenizer: Path, **members: Any) -> reranker_file.Tri
 async def reranker(
     request: pytest.FixtureRequest, server: RerankServer, tokenizer: Path
 ) -> AsyncIterator[Reranker]:
-    """Give each adapter with a server behind it, and the fake."""
+    """Yield each adapter with a server, and the fake."""
     made: Reranker = WordsReranker()
     if request.param == "cohere":
         made = HttpReranker(http_entry(f"{server.url}/v1"))
@@ -263,7 +263,7 @@ async def test_captions_outside_the_passage_are_dropped() -> None:
 
 @pytest.fixture
 def write(tmp_path: Path, tokenizer: Path) -> Callable[[str], Path]:
-    """Give a function that writes a file of rerankers beside a tokenizer."""
+    """Yield a function that writes a file of rerankers into the directory of a tokenizer."""
     (tmp_path / "tokenizer.json").write_bytes(tokenizer.read_bytes())
 
     def written(text: str) -> Path:

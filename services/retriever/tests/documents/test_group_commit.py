@@ -71,7 +71,7 @@ def watched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(monkeypatch)
 
 
-async def together(bench: Bench, watched: Watched, *texts: tuple[str, list[str]]) -> list[Any]:
+async def put_all(bench: Bench, watched: Watched, *texts: tuple[str, list[str]]) -> list[Any]:
     """Return the results of documents that arrive in order while the first one is being written."""
     tasks: list[asyncio.Task[Any]] = []
     index = await bench.indexes.get(LOCAL.tenant, INDEX)
@@ -92,7 +92,7 @@ async def marked(bench: Bench) -> list[str]:
 
 async def test_waiting_documents_share_one_operation(bench: Bench, watched: Watched) -> None:
     """Four documents that arrive during another write share one operation and one write to the disk."""
-    results = await together(bench, watched, *((name, [f"ferry {name}"]) for name in "abcde"))
+    results = await put_all(bench, watched, *((name, [f"ferry {name}"]) for name in "abcde"))
     assert [result.outcome for result in results] == [Outcome.CREATED] * 5
     assert watched.groups == [["a"], ["b", "c", "d", "e"]]
     assert watched.operations == [2, 8]  # a chunk and a record each
@@ -104,7 +104,7 @@ async def test_waiting_documents_share_one_operation(bench: Bench, watched: Watc
 async def test_a_group_has_few_chunks(bench: Bench, watched: Watched) -> None:
     """A document that would make a group too large belongs to the next group."""
     long = [f"ferry {number}" for number in range(MAX_GROUP_CHUNKS - 1)]
-    await together(bench, watched, ("a", ["x"]), ("b", ["x"]), ("c", long), ("d", ["x"]), ("e", ["x"]))
+    await put_all(bench, watched, ("a", ["x"]), ("b", ["x"]), ("c", long), ("d", ["x"]), ("e", ["x"]))
     assert watched.groups == [["a"], ["b", "c"], ["d", "e"]]
 
 
@@ -129,7 +129,7 @@ async def test_a_failing_document_does_not_affect_its_group(
         await add(collection, document, points)
 
     monkeypatch.setattr(EdgeCollection, "add_chunks", add_chunks)
-    a, b, c, d = await together(bench, watched, *((name, [f"ferry {name}"]) for name in "abcd"))
+    a, b, c, d = await put_all(bench, watched, *((name, [f"ferry {name}"]) for name in "abcd"))
     assert [result.outcome for result in (a, b, d)] == [Outcome.CREATED] * 3
     assert isinstance(c, Unavailable)
     found = {passage.document.document_id for passage in await bench.ask("ferry", top=100)}

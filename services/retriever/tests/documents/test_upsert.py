@@ -342,8 +342,8 @@ class FailingCollection(MemoryCollection):
 class FailingStore(MemoryStore):
     """A store with collections that can fail."""
 
-    async def create(self, spec: Any, *, beside: bool = False) -> MemoryCollection:
-        assert not beside
+    async def create(self, spec: Any, *, is_replacement: bool = False) -> MemoryCollection:
+        assert not is_replacement
         collection = FailingCollection(spec)
         self._collections.append(collection)
         return collection

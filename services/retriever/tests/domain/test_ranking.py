@@ -8,6 +8,6 @@ scores = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.sampled_from
 
 
 @given(scores, st.none() | st.integers(0, 40))
-def test_best_returns_the_beginning_of_the_order(found: dict[str, float], most: int | None) -> None:
+def test_best_returns_the_beginning_of_the_order(found: dict[str, float], limit: int | None) -> None:
     """The best hits are the beginning of the full order, also among equal scores."""
-    assert best(found, most) == ranked(map(Hit._make, found.items()))[:most]
+    assert best(found, limit) == ranked(map(Hit._make, found.items()))[:limit]

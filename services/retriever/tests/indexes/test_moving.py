@@ -60,7 +60,7 @@ class Dying(Connection):
 @asynccontextmanager
 async def process(server: Server, layout: Layout, dies_after: int | None = None) -> AsyncIterator[QdrantStore]:
     """Open a process's store."""
-    connection = Dying.to(server.url, None, 10.0)
+    connection = Dying.from_url(server.url, None, 10.0)
     store = await QdrantStore.open(connection, layout, 30.0 if dies_after is None else LEASE)
     assert isinstance(connection, Dying)
     connection.left = 10**9 if dies_after is None else dies_after

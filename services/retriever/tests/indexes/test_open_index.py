@@ -32,7 +32,7 @@ class _Counted:
 async def test_a_count_belongs_to_the_collection_that_was_counted() -> None:
     """If the collection is replaced during a count, the new one is counted, even if its revision is the same."""
     old, new = _Counted(1), _Counted(0)
-    index = Index(cast("Collection", old), published=True)
+    index = Index(cast("Collection", old), is_published=True)
     old.index, old.other = index, cast("Collection", new)
     assert await index.languages()
     index.note_language("a new one")

@@ -375,7 +375,7 @@ async def test_the_number_of_snapshots_is_limited(bench: Bench, root: Path) -> N
     """A snapshot above the limit is refused before anything is written, also with concurrent calls. An existing one
     can be replaced at the limit.
     """
-    snapshots = Snapshots(bench.indexes, root, bench.models, most=2)
+    snapshots = Snapshots(bench.indexes, root, bench.models, max_snapshots=2)
     await bench.put(Document("d", generation=1), ["ferry"])
     written = await asyncio.gather(
         *(snapshots.persist(LOCAL, INDEX, path) for path in "abc"), return_exceptions=True

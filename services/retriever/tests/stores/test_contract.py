@@ -596,7 +596,7 @@ async def test_a_collection_replaces_another(reopen: Callable[[], Store], tmp_pa
     await old.persist(tmp_path)
     await old.put_record(Document("later", generation=1))
     new = await store.restore(SPEC, tmp_path)
-    await new.publish(instead_of=old)
+    await new.publish(replaced=old)
     for call in (old.put_record(Document("x")), old.count_chunks(EVERYTHING), old.publish()):
         with pytest.raises(Unavailable):
             await call

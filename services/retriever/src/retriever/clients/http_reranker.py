@@ -34,7 +34,7 @@ class HttpReranker:
     def __init__(self, entry: HttpEntry) -> None:
         self._entry = entry
         self._url = URL(f"{entry.url.rstrip('/')}/rerank")
-        self._who = f"The reranker '{entry.name}'"
+        self._subject = f"The reranker '{entry.name}'"
         self._session: aiohttp.ClientSession | None = None
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
@@ -48,11 +48,11 @@ class HttpReranker:
                 if response.status != _OK or body is None:
                     raise self._error(response, body)
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{self._who} cannot be reached.") from error
+            raise Unavailable(f"{self._subject} cannot be reached.") from error
         try:
             return _ratings(msgspec.json.decode(body), len(texts))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise Unranked(f"{self._who} did not send a score for each text.") from error
+            raise Unranked(f"{self._subject} did not send a score for each text.") from error
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -83,17 +83,17 @@ class HttpReranker:
 
     def _error(self, response: aiohttp.ClientResponse, body: bytes | None) -> CausewayError:
         if body is None:
-            return Unranked(f"{self._who} sent more than {_MAX_RESPONSE_BYTES} bytes.")
+            return Unranked(f"{self._subject} sent more than {_MAX_RESPONSE_BYTES} bytes.")
         reason = body[:_MAX_LOGGED_BYTES].decode(errors="replace")
         _log.warning(
             "the reranker request failed", reranker=self._entry.name, status=response.status, reason=reason
         )
         delay = retry_after(response.headers)
         if response.status == _TOO_MANY:
-            return RateLimited(f"{self._who} does not accept more requests at present.", retry_after=delay)
+            return RateLimited(f"{self._subject} does not accept more requests at present.", retry_after=delay)
         if response.status in _NOT_READY:
-            return Unavailable(f"{self._who} is not ready.", retry_after=delay)
-        return Unranked(f"{self._who} returned status {response.status}.")
+            return Unavailable(f"{self._subject} is not ready.", retry_after=delay)
+        return Unranked(f"{self._subject} returned status {response.status}.")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:

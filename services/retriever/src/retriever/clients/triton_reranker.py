@@ -36,7 +36,7 @@ class TritonReranker:
 
     def __init__(self, entry: TritonEntry) -> None:
         self._entry = entry
-        self._who = f"The reranker '{entry.name}'"
+        self._subject = f"The reranker '{entry.name}'"
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(entry.tokenizer))
         except Exception as error:  # the library raises no specific exception
@@ -79,7 +79,7 @@ class TritonReranker:
         tensors = [(name, kind, _padded(rows[name], _TYPES[kind])) for name, kind in inputs]
         logits, count = await self._model.infer(tensors, target), len(encoded)
         if logits is None or logits.size not in (count, 2 * count) or not np.isfinite(logits).all():
-            raise Unranked(f"{self._who} did not send one or two logits for each text.")
+            raise Unranked(f"{self._subject} did not send one or two logits for each text.")
         classes = logits.reshape(count, -1).astype(np.float64)
         # The probability of the second of two classes is the logistic function of the difference of the logits.
         logit = classes[:, -1] - (classes[:, 0] if classes.shape[1] > 1 else 0.0)
@@ -99,12 +99,12 @@ class TritonReranker:
         _log.warning("the reranker request failed", reranker=self._entry.name, code=code, reason=error.message)
         match error.code:
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
-                return RateLimited(f"{self._who} does not accept more requests at present.")
+                return RateLimited(f"{self._subject} does not accept more requests at present.")
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
-                return Unavailable(f"{self._who} cannot be reached, or its model is not ready.")
+                return Unavailable(f"{self._subject} cannot be reached, or its model is not ready.")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
-                return DeadlineExceeded(f"{self._who} did not answer in time.")
-        return Unranked(f"{self._who} failed.")
+                return DeadlineExceeded(f"{self._subject} did not answer in time.")
+        return Unranked(f"{self._subject} failed.")
 
 
 def _encodable(text: str) -> str:

@@ -140,7 +140,7 @@ class Indexes:
         key = spec.tenant, keys.index_name(spec.name)
         async with self._writing(key, spec) as index:
             # The index may be unpublished, because an upsert creates it, too.
-            if index.published or self._indexes.get(key) is not index or index.spec != spec:
+            if index.is_published or self._indexes.get(key) is not index or index.spec != spec:
                 raise Conflict(f"Index '{spec.name}' exists already.", resource=spec.name)
             await self.shield.run(self.publish(index))
             return index
@@ -164,23 +164,23 @@ class Indexes:
         async with self._changing:
             index = self._indexes.get(key)
             if index is None:
-                index = self._indexes[key] = Index(await self._store.create(spec), published=False)
+                index = self._indexes[key] = Index(await self._store.create(spec), is_published=False)
             index.writers += 1
         try:
             yield index
         finally:
             index.writers -= 1
-            if not index.published:
+            if not index.is_published:
                 await self.shield.run(self._drop_unused(key, index))
 
     async def publish(self, index: Index) -> None:
         """Publish an index if it is not published yet."""
-        if index.published:
+        if index.is_published:
             return
         async with self._changing:
-            if not index.published:
+            if not index.is_published:
                 await index.collection.publish()
-                index.published = True
+                index.is_published = True
 
     async def delete(self, tenant: str, name: str) -> None:
         """Delete an index. Running upserts to it fail with NotFound.
@@ -237,7 +237,7 @@ class Indexes:
 
     async def create_replacement(self, spec: IndexSpec) -> Collection:
         """Create an unpublished collection that will replace the collection of an existing index."""
-        return await self._store.create(spec, beside=True)
+        return await self._store.create(spec, is_replacement=True)
 
     async def discard(self, collection: Collection) -> None:
         """Remove a collection if no index uses it."""
@@ -264,10 +264,10 @@ class Indexes:
                 return known
             index = self._indexes.get((tenant, name))
             if index is None or index.collection is not collection:
-                index = Index(collection, published=True)
+                index = Index(collection, is_published=True)
                 await self.shield.run(_settle_abandoned(index))
                 self._indexes[tenant, name] = index
-            index.published = True
+            index.is_published = True
             return index
 
     async def _find(self, key: tuple[str, str]) -> Index | None:
@@ -276,7 +276,7 @@ class Indexes:
         if collection is not None:
             return self._of_collection(collection)
         known = self._indexes.get(key)
-        if known is not None and known.published:
+        if known is not None and known.is_published:
             del self._indexes[key]
         return None
 
@@ -285,19 +285,19 @@ class Indexes:
         key = collection.spec.tenant, collection.spec.name
         known = self._indexes.get(key)
         if known is not None and known.collection is collection:
-            known.published = True
+            known.is_published = True
             return known
-        self._indexes[key] = Index(collection, published=True)
+        self._indexes[key] = Index(collection, is_published=True)
         return self._indexes[key]
 
     def _published(self, key: tuple[str, str]) -> Index | None:
         index = self._indexes.get(key)
-        return index if index is not None and index.published else None
+        return index if index is not None and index.is_published else None
 
     async def _put_in_place(self, key: tuple[str, str], collection: Collection) -> Index:
         old = self._indexes.get(key)  # may be unpublished
         await collection.publish(old.collection if old else None)
-        index = self._indexes[key] = Index(collection, published=True)
+        index = self._indexes[key] = Index(collection, is_published=True)
         return index
 
     async def aclose(self) -> None:
@@ -311,7 +311,7 @@ class Indexes:
 
     async def _drop_unused(self, key: tuple[str, str], index: Index) -> None:
         async with self._changing:
-            if not index.writers and not index.published and self._indexes.get(key) is index:
+            if not index.writers and not index.is_published and self._indexes.get(key) is index:
                 del self._indexes[key]
                 if not self._store.is_shared:  # another process may write to it; `Store.tidy` removes it
                     await index.collection.drop()

@@ -36,14 +36,14 @@ class Index:
 
     Attributes:
         collection: The collection that stores it.
-        published: Whether readers can see the index. `Indexes.create` and the first commit publish it.
+        is_published: Whether readers can see the index. `Indexes.create` and the first commit publish it.
         writers: Number of running upserts.
         lock: Commits hold it shared. The replacement of the collection holds it exclusively.
     """
 
-    def __init__(self, collection: Collection, *, published: bool) -> None:
+    def __init__(self, collection: Collection, *, is_published: bool) -> None:
         self.collection = collection
-        self.published = published
+        self.is_published = is_published
         self.writers = 0
         self.lock = ReadersWriterLock()
         self._languages: Mapping[str, int] = {}

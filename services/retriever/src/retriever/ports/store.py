@@ -88,7 +88,7 @@ class Collection(Protocol):
         """A number that changes when searches may see other versions of documents."""
         ...
 
-    def outdated(self, document_id: str | None = None) -> None:
+    def note_stale_read(self, document_id: str | None = None) -> None:
         """Note that a search found a point that was removed or replaced. This changes `revision`.
 
         Args:
@@ -111,11 +111,11 @@ class Collection(Protocol):
         """
         ...
 
-    async def publish(self, instead_of: Self | None = None) -> None:
+    async def publish(self, replaced: Self | None = None) -> None:
         """Make the collection durable. An unpublished collection is lost when the store is opened again.
 
         Args:
-            instead_of: A collection of the same name to replace atomically.
+            replaced: A collection of the same name to replace atomically.
         """
         ...
 
@@ -293,13 +293,13 @@ class Store(Protocol):
         """
         ...
 
-    async def create(self, spec: IndexSpec, *, beside: bool = False) -> Collection:
+    async def create(self, spec: IndexSpec, *, is_replacement: bool = False) -> Collection:
         """Create an empty, unpublished collection.
 
         Args:
             spec: The specification of the index.
-            beside: Whether it will replace an existing collection. If not, processes that create a collection
-                of this name at the same time get the same collection.
+            is_replacement: Whether the collection will replace an existing one. If not, processes that create a
+                collection of this name at the same time get the same collection.
 
         Raises:
             Unavailable: The collection cannot be created.

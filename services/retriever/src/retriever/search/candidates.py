@@ -131,7 +131,7 @@ class Candidates:
             index = self._index_by_id[id_]
             if document.generation < newest[index, document.document_id]:
                 del self._documents[id_], self._chunks[id_]
-                index.collection.outdated(document.document_id)
+                index.collection.note_stale_read(document.document_id)
 
     def _fused(self, bm25: Mapping[str, float], limit: int | None) -> list[Hit]:
         weight = self._request.options.dense_weight
@@ -229,7 +229,7 @@ class Candidates:
         for index, missing in self._missing(ids, self._chunks).items():
             found = await index.collection.chunks(missing)
             if len(found) < len(missing):
-                index.collection.outdated()
+                index.collection.note_stale_read()
             self._chunks.update(found)
 
     async def _read_records(self, ids: Iterable[str]) -> None:
@@ -242,7 +242,7 @@ class Candidates:
                 if record is not None and self._chunks[id_].generation in (None, record.generation):
                     self._documents[id_] = record
                 else:
-                    index.collection.outdated(self._chunks.pop(id_).document_id)
+                    index.collection.note_stale_read(self._chunks.pop(id_).document_id)
 
     def _by_model(self) -> list[dict[str, float]]:
         """Return the cosines, separately for each embedding model."""

@@ -36,7 +36,7 @@ DIRECTORY = keys.collection(LOCAL.tenant, INDEX)
 
 @pytest.fixture
 async def opened(tmp_path: Path) -> AsyncIterator[Open]:
-    """Give a function that opens a bench over the test's store, and close the last one at the end."""
+    """Yield a function that opens a bench over the test's store, and close the last one at the end."""
     benches: list[Bench] = []
 
     async def open_(limits: Limits | None = None, policy: Policy | None = None, exact_up_to: int = 20_000) -> Bench:

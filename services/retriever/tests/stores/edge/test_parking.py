@@ -22,7 +22,7 @@ from servicekit.errors import NotFound, Unavailable
 from servicekit.principal import LOCAL
 
 COUNT = 6
-MOST = 2
+MAX_OPEN = 2
 
 
 async def filled(directory: Path, open_limits: OpenLimits | None = None) -> tuple[EdgeStore, Bench]:
@@ -58,7 +58,7 @@ async def found(bench: Bench, index: str) -> list[str]:
 async def test_the_number_of_open_indexes_is_bounded(tmp_path: Path) -> None:
     """An index that is opened closes the least recently used one, with its thread and its descriptor."""
     before = resources()
-    store, bench = await filled(tmp_path, OpenLimits(shards=MOST))
+    store, bench = await filled(tmp_path, OpenLimits(shards=MAX_OPEN))
     await eventually(lambda: are_open(store) == ["index4", "index5"])
     assert [index.spec.name for index in await bench.indexes.of_tenant("local")] == [
         f"index{n}" for n in range(COUNT)
@@ -68,7 +68,7 @@ async def test_the_number_of_open_indexes_is_bounded(tmp_path: Path) -> None:
     await eventually(lambda: are_open(store) == ["index0", "index2"])
     # The engine's threads end a moment after the index is closed. The lock of the directory is one descriptor.
     await eventually(
-        lambda: all(has - had <= MOST + 1 for had, has in zip(before, resources(), strict=True)), within=30
+        lambda: all(has - had <= MAX_OPEN + 1 for had, has in zip(before, resources(), strict=True)), within=30
     )
     assert len(await store.notes()) == COUNT
     await bench.aclose()
@@ -78,7 +78,7 @@ async def test_an_index_that_opens_for_the_first_time_closes_another_one(tmp_pat
     """The bound also holds in a store that was opened with more indexes."""
     _, bench = await filled(tmp_path)
     await bench.aclose()
-    store = EdgeStore(tmp_path, Scheduler(), open_limits=OpenLimits(shards=MOST))
+    store = EdgeStore(tmp_path, Scheduler(), open_limits=OpenLimits(shards=MAX_OPEN))
     bench = await Bench.open(store)
     for number in range(COUNT):
         assert await found(bench, f"index{number}") == [f"the ferry {number}"]
@@ -117,15 +117,15 @@ async def test_indexes_that_open_faster_than_others_close(tmp_path: Path, monkey
     """If too many indexes are open, each index that opens closes another one at once."""
     monkeypatch.setattr(parking, "_MAX_EXCESS", 1)
     scheduler = Scheduler()
-    store = EdgeStore(tmp_path, scheduler, open_limits=OpenLimits(shards=MOST))
+    store = EdgeStore(tmp_path, scheduler, open_limits=OpenLimits(shards=MAX_OPEN))
     bench = await Bench.open(store)
     for number in range(COUNT):
         await bench.put(Document("d", generation=1), [f"the ferry {number}"], f"index{number}")
-    await eventually(lambda: len(are_open(store)) == MOST)
+    await eventually(lambda: len(are_open(store)) == MAX_OPEN)
     async with scheduler.slice():
         for shard in shards(store).values():
             assert shard.shard.info().points_count
-            assert len(are_open(store)) <= MOST + 1
+            assert len(are_open(store)) <= MAX_OPEN + 1
     await bench.aclose()
 
 
@@ -166,7 +166,7 @@ async def test_idle_indexes_are_closed(tmp_path: Path) -> None:
 
 async def test_an_index_in_use_stays_open(tmp_path: Path) -> None:
     """An index that is not published, is written to, or is rebuilt is not closed."""
-    store, bench = await filled(tmp_path, OpenLimits(shards=MOST))
+    store, bench = await filled(tmp_path, OpenLimits(shards=MAX_OPEN))
     shard = shards(store)["index5"]
     async with shard.writing("d"):
         assert not shard.park()
@@ -176,7 +176,7 @@ async def test_an_index_in_use_stays_open(tmp_path: Path) -> None:
     await shard.copy(tmp_path / "copy", to_rebuild=True)
     assert not shard.park()
     shard.stop_recording()
-    begun = await store.create((await bench.indexes.get("local", "index1")).spec, beside=True)
+    begun = await store.create((await bench.indexes.get("local", "index1")).spec, is_replacement=True)
     assert not begun.live.park()
     await begun.drop()
     await bench.aclose()
@@ -270,7 +270,7 @@ async def test_a_closed_index_that_cannot_be_opened_is_not_rebuilt(
 
 async def test_an_index_that_cannot_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure to close an index is logged. Searches of this index and of the index that was opened succeed."""
-    store, bench = await filled(tmp_path, OpenLimits(shards=MOST))
+    store, bench = await filled(tmp_path, OpenLimits(shards=MAX_OPEN))
     await found(bench, "index4")
     park = LiveShard.park
 

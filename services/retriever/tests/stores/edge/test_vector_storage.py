@@ -131,6 +131,6 @@ async def test_a_new_collection_gets_the_settings(opened: Open, tmp_path: Path) 
     assert await nearest(old) == exactly()
     restored = await store.restore(SPEC, tmp_path / "snapshot")
     assert list(built(restored)["quantization_config"]) == ["scalar"]
-    replacement = await store.create(SPEC, beside=True)
+    replacement = await store.create(SPEC, is_replacement=True)
     assert replacement.live.current().vectors == VectorStorage("scalar", on_disk=True)
     await store.aclose()

@@ -168,8 +168,8 @@ async def test_lost_copies_are_no_reason_to_avoid_a_node() -> None:
             if name == "Get":
                 raise Internal("2 of 2 read operations failed")
 
-        for node in cluster.nodes:
-            node.before = lost
+        for server_node in cluster.nodes:
+            server_node.before = lost
         node = store._connection._nodes[0]
         with structlog.testing.capture_logs() as logs:
             for _ in range(2):

@@ -151,7 +151,7 @@ async def test_a_node_with_outdated_aliases(shared: bool) -> None:
             assert found is not None
             assert await found.versions() == {"d": 1}
             with pytest.raises(Unavailable, match="agree"):
-                await (await other.create(SPEC, beside=True)).publish()
+                await (await other.create(SPEC, is_replacement=True)).publish()
         await cluster.catch_up(first)
         assert await collection.versions() == {"d": 1}
 

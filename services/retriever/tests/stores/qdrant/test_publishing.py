@@ -224,7 +224,7 @@ async def test_a_change_after_the_removal_in_a_shared_collection(
 async def test_an_index_with_two_replaced_incarnations_is_left_to_an_operator() -> None:
     """If two incarnations may be the replaced one, the alias stays unchanged, and the log names both."""
     async with changed_after_removal(0) as (_, other, old):
-        left = await other.create(old.spec, beside=True)
+        left = await other.create(old.spec, is_replacement=True)
         left.leases.forget(left.location.index_point)  # as if its process were killed
         space = other._locations.space(left.location.name)
         async with asyncio.timeout(60):

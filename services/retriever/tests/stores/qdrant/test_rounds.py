@@ -71,7 +71,7 @@ class Rounds:
 
 @asynccontextmanager
 async def filled() -> AsyncIterator[tuple[Server, Bench, QdrantStore]]:
-    """Give a server with an index of two documents, and the retriever that stored them."""
+    """Yield a server with an index of two documents, and the retriever that stored them."""
     async with serving() as server:
         store = await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout())
         bench = await Bench.open(store)
@@ -158,7 +158,7 @@ async def test_a_search_notices_a_replaced_index() -> None:
     """A search uses the new collection as soon as the alias points to it."""
     async with filled() as (server, bench, store), _another(server) as (other, _):
         spec = (await bench.indexes.get("local", INDEX)).spec
-        made = await store.create(spec, beside=True)
+        made = await store.create(spec, is_replacement=True)
         old = await store.find("local", INDEX)
         await made.location.take_alias(old.location if old else None)
         theirs = (await other.indexes.get("local", INDEX)).collection

@@ -271,7 +271,7 @@ async def test_an_abandoned_incarnation_is_removed() -> None:
     """The points of an unpublished incarnation are removed after its process ends, and not before."""
     async with serving() as server, opened(server, lease=LEASE) as store:
         async with opened(server, lease=LEASE) as one:
-            left, replacement = await one.create(SPEC), await one.create(SPEC, beside=True)
+            left, replacement = await one.create(SPEC), await one.create(SPEC, is_replacement=True)
             for collection in (left, replacement):
                 await collection.add_chunks(Document("a", generation=1), points("a", 1, 2))
             await asyncio.sleep(LEASE * 1.5)
@@ -288,7 +288,7 @@ async def test_two_processes_create_the_same_index() -> None:
     async with serving() as server, opened(server) as one, opened(server) as other:
         for name in map(str, range(5)):
             spec = replace(SPEC, name=name)
-            replacement = await one.create(spec, beside=True)
+            replacement = await one.create(spec, is_replacement=True)
             first, second = await asyncio.gather(one.create(spec), other.create(spec))
             assert first.location.key == second.location.key != replacement.location.key
             await first.publish()
@@ -312,7 +312,7 @@ async def test_the_setting_applies_to_new_indexes() -> None:
         for store, spec, is_shared in ((own, SPEC, False), (shared, OTHER, True)):
             old = await store.find(spec.tenant, spec.name)
             assert old is not None
-            new = await store.create(spec, beside=True)
+            new = await store.create(spec, is_replacement=True)
             await put(new, "a", 1, 2)
             await new.publish(old)
             for reader in (own, shared):
@@ -336,14 +336,14 @@ async def test_a_prefix_of_shared_collections_is_refused() -> None:
 async def test_a_slow_process_creates_no_second_incarnation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that pauses before it creates the index does not create another incarnation."""
     async with serving() as server, opened(server) as slow, opened(server) as other:
-        look_up = slow._begun  # the only place to pause
+        look_up = slow._unfinished_incarnation  # the only place to pause
 
         async def pause(space: Space, spec: IndexSpec) -> uuid.UUID | None:
             found = await look_up(space, spec)
             await asyncio.sleep(0.2)
             return found
 
-        monkeypatch.setattr(slow, "_begun", pause)
+        monkeypatch.setattr(slow, "_unfinished_incarnation", pause)
         for number in range(6):
             spec = replace(SPEC, name=str(number))
             first, second = await asyncio.gather(slow.create(spec), other.create(spec))

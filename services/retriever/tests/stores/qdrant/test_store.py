@@ -76,7 +76,7 @@ async def test_abandoned_collections_are_removed() -> None:
     async with serving() as server, opened(server) as one, opened(server) as other:
         await (await one.create(IndexSpec("local", "kept", "m", 8))).publish()
         await one.create(SPEC)
-        await one.create(SPEC, beside=True)
+        await one.create(SPEC, is_replacement=True)
         await asyncio.sleep(LEASE * 1.5)
         await other.tidy()
         assert len((await server.client.get_collections()).collections) == 3
@@ -116,7 +116,7 @@ async def test_closing_removes_unpublished_collections() -> None:
     """A closing store removes its unpublished collections at once, and abandons its marks."""
     async with serving() as server, opened(server, lease=30.0) as other:
         async with opened(server, lease=30.0) as store:
-            await store.create(SPEC, beside=True)
+            await store.create(SPEC, is_replacement=True)
             collection = await store.create(SPEC)
             await collection.publish()
             await collection.mark("d")

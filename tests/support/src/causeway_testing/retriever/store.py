@@ -34,9 +34,9 @@ class MemoryStore:
         found = [each for each in await self.collections() if (each.spec.tenant, each.spec.name) == (tenant, name)]
         return found[0] if found else None
 
-    async def create(self, spec: IndexSpec, *, beside: bool = False) -> "MemoryCollection":
+    async def create(self, spec: IndexSpec, *, is_replacement: bool = False) -> "MemoryCollection":
         """Create a collection."""
-        del beside  # no other process creates collections
+        del is_replacement  # no other process creates collections
         collection = MemoryCollection(spec)
         self._collections.append(collection)
         return collection
@@ -78,7 +78,7 @@ class MemoryCollection:
         self._records: dict[str, Document] = {}
         self._marks: set[str] = set()
 
-    def outdated(self, document_id: str | None = None) -> None:
+    def note_stale_read(self, document_id: str | None = None) -> None:
         """Change the revision."""
         del document_id  # nothing is applied late
         self.revision += 1
@@ -96,12 +96,12 @@ class MemoryCollection:
         del wait  # it is known at once
         return not self._dropped and not self._replaced
 
-    async def publish(self, instead_of: "MemoryCollection | None" = None) -> None:
+    async def publish(self, replaced: "MemoryCollection | None" = None) -> None:
         """Publish the collection."""
         self._check()
         self.published = True
-        if instead_of is not None:
-            instead_of.published, instead_of._replaced = False, True
+        if replaced is not None:
+            replaced.published, replaced._replaced = False, True
 
     async def drop(self) -> None:
         """Remove the collection."""

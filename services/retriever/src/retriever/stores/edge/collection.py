@@ -68,7 +68,7 @@ class EdgeCollection:
     @property
     def is_published(self) -> bool:
         """Whether the collection exists and will exist when the store is opened again."""
-        return self._live.published and not self._live.is_closed
+        return self._live.is_published and not self._live.is_closed
 
     @property
     def is_closed(self) -> bool:
@@ -80,7 +80,7 @@ class EdgeCollection:
         """A number that changes whenever a record or a mark changes."""
         return self._revision
 
-    def outdated(self, document_id: str | None = None) -> None:
+    def note_stale_read(self, document_id: str | None = None) -> None:
         """Change the revision."""
         del document_id  # this store never applies a write late
         self._revision += 1
@@ -94,9 +94,9 @@ class EdgeCollection:
         del wait  # the state is always known
         return not self._live.is_closed
 
-    async def publish(self, instead_of: "EdgeCollection | None" = None) -> None:
+    async def publish(self, replaced: "EdgeCollection | None" = None) -> None:
         """Write the manifest in place of the other collection's, and compact the index if this is due."""
-        await self._live.publish(instead_of._live if instead_of else None)
+        await self._live.publish(replaced._live if replaced else None)
         self._compactor.start_if_due(self._live)
 
     async def drop(self) -> None:

@@ -55,7 +55,7 @@ class Compactor:
 
     def start_if_due(self, live: LiveShard) -> None:
         """Start a compaction in the background if one is due and none is running."""
-        if live.published and not live.is_closed and live not in self._running and self._is_due(live):
+        if live.is_published and not live.is_closed and live not in self._running and self._is_due(live):
             task = self._begin(live)
             task.add_done_callback(
                 lambda done: done.cancelled() or done.exception()
@@ -67,7 +67,7 @@ class Compactor:
         Raises:
             Unavailable, RateLimited: See `Builder`.
         """
-        if live.published:
+        if live.is_published:
             await asyncio.shield(self._running.get(live) or self._begin(live))
 
     async def aclose(self) -> None:

@@ -58,7 +58,7 @@ class LiveShard:
     Attributes:
         directory: The directory of the collection.
         tally: Numbers of added and removed points.
-        published: Whether the manifest exists.
+        is_published: Whether the manifest exists.
         used_at: Time of the last use, on the monotonic clock.
     """
 
@@ -69,11 +69,11 @@ class LiveShard:
         shard: edge.EdgeShard,
         scheduler: Scheduler,
         *,
-        published: bool,
+        is_published: bool,
         opened: Callable[[], None],
     ) -> None:
         self.directory = directory
-        self.published = published
+        self.is_published = is_published
         self._manifest = manifest
         self._open: edge.EdgeShard | None = shard
         self._scheduler = scheduler
@@ -115,7 +115,7 @@ class LiveShard:
             await self._save(msgspec.structs.replace(self.current(), spec=replace(self.spec, settings=settings)))
 
     async def _save(self, manifest: Manifest) -> None:
-        if self.published:
+        if self.is_published:
             await replace_manifest(self.directory, manifest)
         self._manifest = manifest
 
@@ -154,7 +154,7 @@ class LiveShard:
     def park(self) -> bool:
         """Close the shard until its next use if it is not in use. Return whether it was closed."""
         busy = self._written is not None or self._writing.locked() or self._syncing.locked()
-        if self._open is None or not self.published or busy:
+        if self._open is None or not self.is_published or busy:
             return False
         # During a close in a thread, another task could open the shard a second time.
         shard, self._open, self._parked, self._unflushed = self._open, None, True, 0
@@ -197,28 +197,28 @@ class LiveShard:
             self.shard.flush()
             self._unflushed = 0
 
-    async def publish(self, instead_of: "LiveShard | None") -> None:
+    async def publish(self, replaced: "LiveShard | None") -> None:
         """Write the manifest after the shard's new files are synced to the disk."""
         async with contextlib.AsyncExitStack() as locks:
-            if instead_of is not None:
+            if replaced is not None:
                 # Writers wait from now on, so that no acknowledged write is lost.
-                await locks.enter_async_context(instead_of._writing)
-                await locks.enter_async_context(instead_of._syncing)
+                await locks.enter_async_context(replaced._writing)
+                await locks.enter_async_context(replaced._syncing)
             async with self._syncing:
                 await asyncio.to_thread(files.sync_tree, self._path(self.current()))
                 _log.debug("publishing", stage="publishing", index=self.spec.name)
                 await replace_manifest(self.directory, self._manifest)
                 _log.debug("publishing", stage="published", index=self.spec.name)
-            self.published = True
-            if instead_of is not None:
-                old, instead_of._open, instead_of._replaced = instead_of.shard, None, True
-                await instead_of._remove(old)
+            self.is_published = True
+            if replaced is not None:
+                old, replaced._open, replaced._replaced = replaced.shard, None, True
+                await replaced._remove(old)
 
     async def drop(self) -> None:
         """Remove the manifest, then the other files."""
         shard, self._open = self.shard, None
         async with self._writing, self._syncing:
-            if self.published:
+            if self.is_published:
                 await asyncio.to_thread(files.unlink, self.directory / MANIFEST)
             await self._remove(shard)
 

@@ -134,9 +134,9 @@ class EdgeStore:
         """Return no collection, because opening an index settles it, and no other process uses the store."""
         return ()
 
-    async def create(self, spec: IndexSpec, *, beside: bool = False) -> EdgeCollection:
+    async def create(self, spec: IndexSpec, *, is_replacement: bool = False) -> EdgeCollection:
         """Create an unpublished collection."""
-        del beside  # no other process creates collections
+        del is_replacement  # no other process creates collections
         shard_directory = self._new_directory(spec)
         async with self._scheduler.slice():
             shard = edge.EdgeShard.create(str(shard_directory), schema.config_without_graph(spec.dimension))
@@ -182,13 +182,15 @@ class EdgeStore:
         self.parking.park_soon()
         return collection
 
-    def _collection(self, manifest: Manifest, shard: edge.EdgeShard, *, published: bool = False) -> EdgeCollection:
+    def _collection(
+        self, manifest: Manifest, shard: edge.EdgeShard, *, is_published: bool = False
+    ) -> EdgeCollection:
         live = LiveShard(
             self._directory / manifest.name,
             manifest,
             shard,
             self._scheduler,
-            published=published,
+            is_published=is_published,
             opened=self.parking.park_soon,
         )
         reads = self._reads.for_shard()
@@ -216,7 +218,7 @@ class EdgeStore:
             manifest = self._unopened.get((tenant, name))
             if manifest is not None:
                 shard = await asyncio.to_thread(_loaded, self._directory / manifest.name, manifest)
-                self._collections.append(self._collection(manifest, shard, published=True))
+                self._collections.append(self._collection(manifest, shard, is_published=True))
                 del self._unopened[tenant, name]
                 self.parking.park_soon()
 

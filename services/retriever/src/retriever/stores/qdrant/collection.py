@@ -68,7 +68,7 @@ class QdrantCollection:
         """A number that changes when this process changes a record or a mark, or a search found a removed point."""
         return self._revision
 
-    def outdated(self, document_id: str | None = None) -> None:
+    def note_stale_read(self, document_id: str | None = None) -> None:
         """Change the revision, and read the marks again.
 
         If the document of the point is known, the copy of the preferred node may be old. Then prefer another node.
@@ -108,17 +108,17 @@ class QdrantCollection:
             self.spec = spec
             raise Replaced(self.spec.name)
 
-    async def publish(self, instead_of: "QdrantCollection | None" = None) -> None:
+    async def publish(self, replaced: "QdrantCollection | None" = None) -> None:
         """Point the alias to this collection, and remove the replaced collection."""
         with self._points.translated_errors():
-            if instead_of is None:
+            if replaced is None:
                 await self._location.take_alias(None)
             else:
-                await self._location.take_alias(instead_of._location, partial(instead_of._marks.check, FROZEN))
+                await self._location.take_alias(replaced._location, partial(replaced._marks.check, FROZEN))
         self.leases.forget(self._location.index_point)
-        if instead_of is not None:
-            instead_of._points.removal_error = Replaced(self.spec.name)
-            await instead_of._location.remove_replaced()
+        if replaced is not None:
+            replaced._points.removal_error = Replaced(self.spec.name)
+            await replaced._location.remove_replaced()
 
     async def drop(self) -> None:
         """Remove the collection with its alias."""
@@ -210,7 +210,7 @@ class QdrantCollection:
             if not lease.is_held:
                 await self._points.remove_if_incomplete(point.id, document)
                 lease.check()
-        self.outdated()
+        self.note_stale_read()
 
     async def remove_record(self, document_id: str) -> None:
         """Remove a record. For a marked document, remove it only if the stored record has not changed.
@@ -227,7 +227,7 @@ class QdrantCollection:
             if await self.records([document_id]):
                 raise failure or Unavailable(f"Document '{document_id}' was written by another process.")
             lease.generation = None
-        self.outdated()
+        self.note_stale_read()
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
         """Return records by document id."""
@@ -255,12 +255,12 @@ class QdrantCollection:
     async def mark(self, document_id: str) -> None:
         """Take the lease on a document."""
         await self._marks.take(document_id)
-        self.outdated()
+        self.note_stale_read()
 
     async def unmark(self, document_id: str) -> None:
         """Give up the lease on a document."""
         await self._marks.give_up(document_id)
-        self.outdated()
+        self.note_stale_read()
 
     async def marked(self) -> list[str]:
         """Return the ids of the marked documents."""

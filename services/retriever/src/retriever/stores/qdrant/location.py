@@ -71,9 +71,9 @@ class Location:
         self.is_undecided = False
 
     @staticmethod
-    def new_name(alias: str, spec: IndexSpec, *, beside: bool) -> str:
+    def new_name(alias: str, spec: IndexSpec, *, is_replacement: bool) -> str:
         """Return the name of a new collection: unique, or the same in all processes that create the index."""
-        suffix = uuid.uuid4().hex if beside else hashlib.sha256(msgspec.json.encode(spec)).hexdigest()[:32]
+        suffix = uuid.uuid4().hex if is_replacement else hashlib.sha256(msgspec.json.encode(spec)).hexdigest()[:32]
         return f"{alias}.{suffix}"
 
     @property
@@ -109,9 +109,9 @@ class Location:
         await self.collection.adapt()
         self.copies.replicas = self.collection.replicas
 
-    def lease(self, spec: IndexSpec, *, beside: bool) -> Lease:
+    def lease(self, spec: IndexSpec, *, is_replacement: bool) -> Lease:
         """Return the lease of an unpublished index. The point of the lease has the specification."""
-        content = {"spec": msgspec.json.encode(spec).decode(), "beside": beside}
+        content = {"spec": msgspec.json.encode(spec).decode(), "beside": is_replacement}
         facts = payload.kind(schema.INDEX), schema.index_fact(spec.tenant, spec.name)
         return Lease(self.index_point, content, facts, 0.0)
 
@@ -140,14 +140,14 @@ class Location:
             return False
         return any(alias.alias_name == self.alias for alias in info.aliases)
 
-    async def take_alias(self, instead_of: "Location | None", check: Callable[[], object] = lambda: None) -> None:
+    async def take_alias(self, replaced: "Location | None", check: Callable[[], object] = lambda: None) -> None:
         """Point the alias here atomically.
 
         A change without a response may be applied, at once or later. So this method reads the aliases, and repeats
         the change if necessary.
 
         Args:
-            instead_of: The location that the alias points to; None: the index is new.
+            replaced: The location that the alias points to; None: the index is new.
             check: Called before each change. It raises an error if the other location may have changed meanwhile.
 
         Raises:
@@ -167,7 +167,7 @@ class Location:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             current = locations.pop()
-            if current not in (None, instead_of.entry if instead_of else None):
+            if current not in (None, replaced.entry if replaced else None):
                 failure = Unavailable("Another process has created the index meanwhile.")
                 break
             check()

@@ -22,7 +22,7 @@ from retriever.stores.qdrant.unsettled import Unsettled
 
 T = TypeVar("T")
 
-_Marked = Mapping[str, int | None]
+_Generations = Mapping[str, int | None]
 
 
 class QdrantSearches:
@@ -53,82 +53,96 @@ class QdrantSearches:
         """Return the highest cosines."""
         if ids is not None and not ids:
             return {}
-        return await self._settled(lambda marked: self._search(self._dense(vector, limit, scope, marked, ids)))
+        return await self._with_unsettled(
+            lambda unsettled: self._search(self._dense(vector, limit, scope, unsettled, ids))
+        )
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None) -> dict[str, float]:
         """Return the highest BM25 scores."""
         if not terms.indices or (ids is not None and not ids):
             return {}
-        return await self._settled(lambda marked: self._search(self._sparse(terms, limit, scope, marked, ids)))
+        return await self._with_unsettled(
+            lambda unsettled: self._search(self._sparse(terms, limit, scope, unsettled, ids))
+        )
 
     async def hybrid(self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope) -> Scored:
         """Run dense and sparse search in one call, and score the chunks of each search by the other search, too."""
-        many = limit * self._location.shards  # each shard returns its own best chunks
+        total_limit = limit * self._location.shards  # each shard returns its own best chunks
 
-        async def search(marked: _Marked) -> Scored:
-            dense = self._dense(vector, limit, scope, marked)
+        async def search(unsettled: _Generations) -> Scored:
+            dense = self._dense(vector, limit, scope, unsettled)
             if not terms.indices:
                 [near] = await self._batch([_with_text(dense)])
                 return Scored(_scores(near), {}, {}, dict.fromkeys(map(_id, near), 0.0), _chunks(near))
-            sparse = self._sparse(terms, limit, scope, marked)
+            sparse = self._sparse(terms, limit, scope, unsettled)
             near, best, cosines, words = await self._batch(
-                [_with_text(dense), _with_text(sparse), _among(dense, sparse, many), _among(sparse, dense, many)]
+                [
+                    _with_text(dense),
+                    _with_text(sparse),
+                    _among(dense, sparse, total_limit),
+                    _among(sparse, dense, total_limit),
+                ]
             )
             known = dict.fromkeys(map(_id, near), 0.0) | _scores(words)
             return Scored(_scores(near), _scores(best), _scores(cosines), known, _chunks(near) | _chunks(best))
 
-        return await self._settled(search)
+        return await self._with_unsettled(search)
 
     async def sparse_with_cosines(
         self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope, known: Sequence[str]
     ) -> Scored:
         """Run sparse search. Also return the cosines of its chunks, and the BM25 scores of ``known`` chunks."""
-        many = limit * self._location.shards
+        total_limit = limit * self._location.shards
 
-        async def search(marked: _Marked) -> Scored:
-            sparse = self._sparse(terms, limit, scope, marked)
-            dense = self._dense(vector, limit, scope, marked)
+        async def search(unsettled: _Generations) -> Scored:
+            sparse = self._sparse(terms, limit, scope, unsettled)
+            dense = self._dense(vector, limit, scope, unsettled)
             best, cosines, words = await self._batch(
                 [
                     _with_text(sparse),
-                    _among(dense, sparse, many),
-                    self._sparse(terms, max(1, len(known)), scope, marked, known),
+                    _among(dense, sparse, total_limit),
+                    self._sparse(terms, max(1, len(known)), scope, unsettled, known),
                 ]
             )
             hits = _scores(best)
             scored = dict.fromkeys(known, 0.0) | _scores(words) | hits
             return Scored({}, hits, _scores(cosines), scored, _chunks(best))
 
-        return await self._settled(search)
+        return await self._with_unsettled(search)
 
-    async def _settled(self, search: Callable[[_Marked], Coroutine[Any, Any, T]]) -> T:
-        marked = self._unsettled.known
-        found, now, _ = await gather_all(search(marked), self._unsettled.refresh(), self._check())
-        result: T = found if now == marked else await search(now)
+    async def _with_unsettled(self, search: Callable[[_Generations], Coroutine[Any, Any, T]]) -> T:
+        unsettled = self._unsettled.known
+        found, now, _ = await gather_all(search(unsettled), self._unsettled.refresh(), self._check())
+        result: T = found if now == unsettled else await search(now)
         return result
 
     def _dense(
-        self, vector: Sequence[float], limit: int, scope: Scope, marked: _Marked, ids: Sequence[str] | None = None
+        self,
+        vector: Sequence[float],
+        limit: int,
+        scope: Scope,
+        unsettled: _Generations,
+        ids: Sequence[str] | None = None,
     ) -> models.QueryRequest:
         return models.QueryRequest(
             query=models.NearestQuery.model_construct(nearest=list(vector)),
             using=payload.DENSE,
             limit=limit,
-            filter=schema.scope_filter(scope, payload.CHUNK, ids, marked),
+            filter=schema.scope_filter(scope, payload.CHUNK, ids, unsettled),
             params=self._location.collection.layout.search,
             with_payload=False,
         )
 
     def _sparse(
-        self, terms: Terms, limit: int, scope: Scope, marked: _Marked, ids: Sequence[str] | None = None
+        self, terms: Terms, limit: int, scope: Scope, unsettled: _Generations, ids: Sequence[str] | None = None
     ) -> models.QueryRequest:
         vector = models.SparseVector.model_construct(indices=list(terms.indices), values=list(terms.weights))
         return models.QueryRequest(
             query=models.NearestQuery.model_construct(nearest=vector),
             using=payload.SPARSE,
             limit=limit,
-            filter=schema.scope_filter(scope, payload.CHUNK, ids, marked),
-            params=schema.idf_params(scope, marked),
+            filter=schema.scope_filter(scope, payload.CHUNK, ids, unsettled),
+            params=schema.idf_params(scope, unsettled),
             with_payload=False,
         )
 

@@ -52,13 +52,13 @@ class StoredIncarnation(NamedTuple):
         incarnation: The id.
         spec: The specification of the index.
         until: The expiry of its lease as a Unix time.
-        beside: Whether it will replace another incarnation.
+        is_replacement: Whether it will replace another incarnation.
     """
 
     incarnation: uuid.UUID
     spec: IndexSpec
     until: float
-    beside: bool
+    is_replacement: bool
 
 
 class Space(ServerCollection):

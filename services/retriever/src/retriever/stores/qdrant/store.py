@@ -118,23 +118,27 @@ class QdrantStore:
             raise Unavailable(f"Index '{name}' cannot be read at the moment.", retry_after=1)
         return None
 
-    async def create(self, spec: IndexSpec, *, beside: bool = False) -> QdrantCollection:
-        """Create an unpublished collection. Without ``beside``, all processes get the same collection."""
+    async def create(self, spec: IndexSpec, *, is_replacement: bool = False) -> QdrantCollection:
+        """Create an unpublished collection. Without ``is_replacement``, all processes get the same collection."""
         if not self._layout.shared:
             alias = keys.server_alias(self._layout.prefix, spec.tenant, spec.name)
-            name = Location.new_name(alias, spec, beside=beside)
-            return await self._begin(self._locations.at(Entry(alias, name)), spec, beside=beside)
+            name = Location.new_name(alias, spec, is_replacement=is_replacement)
+            return await self._start(self._locations.at(Entry(alias, name)), spec, is_replacement=is_replacement)
         space = self._locations.space(Space.name_of(self._layout, spec))
         await space.create_once(spec.dimension)
-        if beside:
-            return await self._begin(self._locations.incarnation(space, spec, uuid.uuid4()), spec, beside=True)
-        async with self._only_creator(space, spec):
-            incarnation = await self._begun(space, spec) or uuid.uuid4()
-            return await self._begin(self._locations.incarnation(space, spec, incarnation), spec, beside=False)
+        if is_replacement:
+            return await self._start(
+                self._locations.incarnation(space, spec, uuid.uuid4()), spec, is_replacement=True
+            )
+        async with self._creation_lease(space, spec):
+            incarnation = await self._unfinished_incarnation(space, spec) or uuid.uuid4()
+            return await self._start(
+                self._locations.incarnation(space, spec, incarnation), spec, is_replacement=False
+            )
 
     async def restore(self, spec: IndexSpec, directory: Path) -> QdrantCollection:
         """Create an unpublished collection from a snapshot."""
-        collection = await self.create(spec, beside=True)
+        collection = await self.create(spec, is_replacement=True)
         try:
             await snapshots.read(collection, spec, directory)
         except BaseException:
@@ -201,15 +205,15 @@ class QdrantStore:
             self._collections[location.key] = known
         return known
 
-    async def _begin(self, location: Location, spec: IndexSpec, *, beside: bool) -> QdrantCollection:
+    async def _start(self, location: Location, spec: IndexSpec, *, is_replacement: bool) -> QdrantCollection:
         await location.create(spec)
         collection = self._known(location, spec)
         # If another process holds the lease, that process renews or publishes it.
-        await collection.leases.take(location.lease(spec, beside=beside))
+        await collection.leases.take(location.lease(spec, is_replacement=is_replacement))
         return collection
 
     @contextlib.asynccontextmanager
-    async def _only_creator(self, space: Space, spec: IndexSpec) -> AsyncIterator[None]:
+    async def _creation_lease(self, space: Space, spec: IndexSpec) -> AsyncIterator[None]:
         """Hold the lease for creating an index, so that all processes create the same incarnation.
 
         Raises:
@@ -233,13 +237,13 @@ class QdrantStore:
             with contextlib.suppress(CausewayError):  # the lease expires soon
                 await creators.give_up(id_)
 
-    async def _begun(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
+    async def _unfinished_incarnation(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
         """Return the incarnation that a process is creating for an index, or None."""
         held, now = await space.incarnations(schema.index_fact(spec.tenant, spec.name)), time.time()
         begun = [
             stored.incarnation
             for stored in held
-            if stored.spec == spec and stored.until > now and not stored.beside
+            if stored.spec == spec and stored.until > now and not stored.is_replacement
         ]
         if not begun:
             return None

@@ -138,19 +138,19 @@ class Tidying:
         held = await space.incarnations()
         incarnations = {self._at(space, stored): stored for stored in held}
         self._incarnations |= {location.alias for location in incarnations}
-        whole = {location.alias for location, stored in incarnations.items() if stored.until != schema.CLEARING}
+        complete = {location.alias for location, stored in incarnations.items() if stored.until != schema.CLEARING}
         empty = {
             index: entry
             for entries in aliases.entries
             for index, entry in entries.items()
-            if entry.collection == space.name and entry.alias not in whole
+            if entry.collection == space.name and entry.alias not in complete
         }
         for index, entry in empty.items():
             await self._point_back(index, entry, incarnations)
         published = {entry.alias for entries in aliases.entries for entry in entries.values()}
         for location, stored in incarnations.items():
-            is_kept = location.alias in published or self._locations.aliases.index_of(location.alias) in empty
-            if not is_kept and self._renewals.is_abandoned(location.alias, stored.until):
+            is_used = location.alias in published or self._locations.aliases.index_of(location.alias) in empty
+            if not is_used and self._renewals.is_abandoned(location.alias, stored.until):
                 await self._remove(location, stored, aliases)
         return empty
 

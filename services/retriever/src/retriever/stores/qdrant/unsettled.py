@@ -95,12 +95,12 @@ class Unsettled:
 
     async def abandoned(self) -> list[str]:
         """Return the ids of documents with an abandoned mark or with stray chunks."""
-        left = [
+        abandoned = [
             mark["document_id"]
             for mark in await self.marks()
             if self._renewals.is_abandoned(mark["document_id"], mark[schema.UNTIL])
         ]
-        return [*left, *[document_id for document_id in await self._strays() if document_id not in left]]
+        return [*abandoned, *[document_id for document_id in await self._strays() if document_id not in abandoned]]
 
     async def _strays(self) -> list[str]:
         """Return the ids of suspected documents that have stray chunks. The others are no longer suspected."""
