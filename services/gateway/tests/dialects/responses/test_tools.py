@@ -34,7 +34,7 @@ def test_functions_and_custom_tools_go_to_the_model() -> None:
         [],
         None,
     )
-    assert [tool["type"] for tool in parsed.shown] == ["function", "custom"]
+    assert [tool["type"] for tool in parsed.response_tools] == ["function", "custom"]
 
 
 CRM = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [FIND, RUN]}
@@ -53,8 +53,8 @@ def test_a_namespace() -> None:
         "crm__find": OfferedTool("find", "crm"),
         "crm__run": OfferedTool("run", "crm", is_custom=True),
     }
-    assert [tool["type"] for tool in parsed.shown] == ["namespace", "function"]
-    assert [tool["name"] for tool in parsed.shown[0]["tools"]] == ["find", "run"]
+    assert [tool["type"] for tool in parsed.response_tools] == ["namespace", "function"]
+    assert [tool["name"] for tool in parsed.response_tools[0]["tools"]] == ["find", "run"]
     assert parsed.chat_choice == {"type": "function", "function": {"name": "crm__find"}}
     only = read(CRM, FIND, tool_choice={"type": "allowed_tools", "tools": [{"type": "namespace", "name": "crm"}]})
     assert [tool["function"]["name"] for tool in only.chat_tools] == ["crm__find", "crm__run"]

@@ -26,8 +26,8 @@ class AzureJsExchange(CompletionExchange):
 
     def with_context(self, name: str, members: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """See `CompletionExchange`. The context is inside the message."""
-        shown = context | {"thoughts": thoughts_html(context["thoughts"])}
-        return {name: {**members, "context": shown}, "session_state": self.session_state}
+        html_context = context | {"thoughts": thoughts_html(context["thoughts"])}
+        return {name: {**members, "context": html_context}, "session_state": self.session_state}
 
     def piece(self, delta: Delta) -> bytes:
         """See `LineExchange`. Each small piece is a line."""

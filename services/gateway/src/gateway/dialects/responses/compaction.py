@@ -74,7 +74,7 @@ class CompactionExchange(ResponsesExchange):
             "output": [*self._user_messages(), *items],
             "usage": usage_of(self.usage or Usage(0, 0)),
         }
-        if (image := self.checked.shown["image"]) is not None:
+        if (image := self.checked.response_members["image"]) is not None:
             response["image"] = image
         return _encode(response)
 

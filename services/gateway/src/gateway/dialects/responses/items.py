@@ -134,12 +134,12 @@ def _message(members: Fields, conversation: Conversation, path: str) -> Item:
     role = members.text("role")
     if role not in ROLES:
         raise members.invalid("role", f"must be one of {', '.join(ROLES)}")
-    content, shown = _content(members, "content", path)
+    content, stored = _content(members, "content", path)
     # The chat templates of models know only one role for instructions.
     conversation.add({"role": "system" if role == "developer" else role, "content": content}, path)
-    if isinstance(shown, str):
-        shown = [{"type": "output_text" if role == "assistant" else "input_text", "text": shown}]
-    return {"type": "message", "role": role, "content": shown}
+    if isinstance(stored, str):
+        stored = [{"type": "output_text" if role == "assistant" else "input_text", "text": stored}]
+    return {"type": "message", "role": role, "content": stored}
 
 
 def _content(members: Fields, name: str, path: str) -> tuple[Any, Any]:
@@ -181,9 +181,9 @@ def _image(members: Fields) -> tuple[Item, Item]:
     if members.text("file_id"):
         raise members.invalid("file_id", "is not supported: send the picture as image_url")
     url, detail = _required(members, "image_url"), members.one_of("detail", _DETAILS) or "auto"
-    shown = {"url": url} if detail == "auto" else {"url": url, "detail": detail}
+    chat_image = {"url": url} if detail == "auto" else {"url": url, "detail": detail}
     stored = {"type": "input_image", "image_url": url, "detail": detail}
-    return {"type": "image_url", "image_url": shown}, stored
+    return {"type": "image_url", "image_url": chat_image}, stored
 
 
 def _file(members: Fields) -> tuple[Item, Item]:
@@ -204,8 +204,8 @@ def _reasoning(members: Fields, conversation: Conversation) -> Item:
         parts = [part for part in members.items(name) or () if isinstance(part, dict)]
         if parts or name == "summary":
             item[name] = [{"type": kind, "text": str(part.get("text", ""))} for part in parts]
-    shown = item.get("content") or item["summary"]
-    if reasoning := reasoning or "\n".join(part["text"] for part in shown):
+    parts = item.get("content") or item["summary"]
+    if reasoning := reasoning or "\n".join(part["text"] for part in parts):
         conversation.add_reasoning(reasoning)
     if encrypted := members.text("encrypted_content"):
         item["encrypted_content"] = encrypted
@@ -240,8 +240,8 @@ def _additional_tools(members: Fields, conversation: Conversation) -> Item:
     """Add tools. The model receives them for the whole conversation."""
     members.one_of("role", ("developer",))
     listed = members.items("tools") or []
-    shown = listed if conversation.tools is None else conversation.tools.offer(listed, members.path("tools"))
-    return {"type": "additional_tools", "role": "developer", "tools": shown}
+    tools = conversation.tools.offer(listed, members.path("tools")) if conversation.tools is not None else listed
+    return {"type": "additional_tools", "role": "developer", "tools": tools}
 
 
 def _configuration(members: Fields, conversation: Conversation) -> Item:

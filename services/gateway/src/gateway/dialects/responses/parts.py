@@ -131,7 +131,7 @@ class MessageItem:
         if choice_json and self._shows_logprobs:
             tokens = _logprobs(choice_json)
             part["logprobs"] += tokens
-            self._events.add(f"{_TEXT}.delta", **self._place(), delta=piece, logprobs=_shown(tokens))
+            self._events.add(f"{_TEXT}.delta", **self._place(), delta=piece, logprobs=_event_tokens(tokens))
         else:
             self._events.piece(self._head, piece, self._tail)
         if self._cites:
@@ -193,7 +193,7 @@ class MessageItem:
         whole, self._pieces = "".join(self._pieces), []
         if part["type"] == "output_text":
             part["text"] = whole
-            self._events.add(f"{_TEXT}.done", **self._place(), text=whole, logprobs=_shown(part["logprobs"]))
+            self._events.add(f"{_TEXT}.done", **self._place(), text=whole, logprobs=_event_tokens(part["logprobs"]))
         else:
             part["refusal"] = whole
             self._events.add(f"{_REFUSAL}.done", **self._place(), refusal=whole)
@@ -304,16 +304,16 @@ def _token(token: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shown(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _event_tokens(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the tokens in the format of events, which omits their bytes."""
-    shown = []
+    event_tokens = []
     for token in tokens:
         top = [
             {"token": alternative["token"], "logprob": alternative["logprob"]}
             for alternative in token["top_logprobs"]
         ]
-        shown.append({"token": token["token"], "logprob": token["logprob"], "top_logprobs": top})
-    return shown
+        event_tokens.append({"token": token["token"], "logprob": token["logprob"], "top_logprobs": top})
+    return event_tokens
 
 
 def _custom_input(arguments: str) -> str:

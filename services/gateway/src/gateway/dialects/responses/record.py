@@ -31,56 +31,63 @@ def judged_input(
         return ()
     stored: list[Item | None] = list(items)
     before, after = _messages(original), _messages(judged)
-    places = original.original.places or range(len(before))
+    positions = original.original.places or range(len(before))
     count = len(original.history)
     for at, (old, new) in enumerate(zip(before[:count], after[:count], strict=True)):
         if old != new:
-            _replace(stored, paths, places[at], new)
+            _replace(stored, paths, positions[at], new)
     if original.question != judged.question:
         # The question may consist of several messages. The detectors return it as one message.
-        first, *others = list(places)[count:] or [len(before) - 1]
+        first, *others = list(positions)[count:] or [len(before) - 1]
         _replace(stored, paths, first, after[-1])
-        for place in others:
-            if (number := _item_position(paths, place)) is not None:
+        for position in others:
+            if (number := _item_position(paths, position)) is not None:
                 stored[number] = None
     if original.parameters_json != judged.parameters_json:
         _replace_settings(stored, _object.decode(judged.parameters_json))
     return tuple(item for item in stored if item is not None)
 
 
-def judged_members(shown: dict[str, Any], original: Turn, judged: Turn | None) -> dict[str, Any]:
-    """Return the members of a response that repeat the request, as the detectors changed them."""
+def judged_members(response_members: dict[str, Any], original: Turn, judged: Turn | None) -> dict[str, Any]:
+    """Return the members of a response that repeat the request, as the detectors changed them.
+
+    Args:
+        response_members: The members before the detectors changed them.
+        original: The turn before the checks of the detectors.
+        judged: The turn after these checks, or None if a detector blocked the turn.
+    """
     if judged is None:
         return {"instructions": None, "tools": [], "tool_choice": "auto"}
     members: dict[str, Any] = {}
-    if shown.get("instructions"):
+    if response_members.get("instructions"):
         instructions = next((message.text for message in judged.history if message.role == "system"), None)
         members["instructions"] = instructions
     if original.parameters_json != judged.parameters_json:
         parameters = _object.decode(judged.parameters_json)
         tools = [tool["function"] for tool in parameters.get("tools", ())]
         by_name = {tool.get("name"): tool for tool in tools}
-        members["tools"] = [_tool(tool, by_name) for tool in shown["tools"]]
+        members["tools"] = [_tool(tool, by_name) for tool in response_members["tools"]]
         if isinstance(form := parameters.get("response_format"), dict) and "json_schema" in form:
             members["text"] = {"format": {"type": "json_schema", **form["json_schema"]}}
     return members
 
 
-def _tool(shown: Item, judged: dict[str, Item], namespace: str = "") -> Item:
+def _tool(offered: Item, judged: dict[str, Item], namespace: str = "") -> Item:
     """Return a tool as the model received it."""
-    if shown["type"] == "namespace":
-        tools = [_tool(tool, judged, shown["name"]) for tool in shown["tools"]]
+    if offered["type"] == "namespace":
+        tools = [_tool(tool, judged, offered["name"]) for tool in offered["tools"]]
         # The names of the functions contain the name of the namespace. The description of the first function
         # contains the description of the namespace.
-        name = _WITHHELD if all(tool["name"] == _WITHHELD for tool in tools) else shown["name"]
+        name = _WITHHELD if all(tool["name"] == _WITHHELD for tool in tools) else offered["name"]
         return {"type": "namespace", "name": name, "description": "", "tools": tools}
-    function = judged.get(function_name(namespace, shown.get("name", "")))
+    function = judged.get(function_name(namespace, offered.get("name", "")))
     if function is None:
         # The platform runs file search itself. For any other tool, a detector has changed the name.
-        return shown if shown["type"] == "file_search" else {"type": shown["type"], "name": _WITHHELD} | _NO_SCHEMA
-    if shown["type"] == "custom":
-        return {"type": "custom", "name": shown["name"], "description": function.get("description", "")}
-    return shown | {name: value for name, value in function.items() if name in shown and name != "name"}
+        is_file_search = offered["type"] == "file_search"
+        return offered if is_file_search else {"type": offered["type"], "name": _WITHHELD} | _NO_SCHEMA
+    if offered["type"] == "custom":
+        return {"type": "custom", "name": offered["name"], "description": function.get("description", "")}
+    return offered | {name: value for name, value in function.items() if name in offered and name != "name"}
 
 
 _NO_SCHEMA: Item = {"parameters": None, "strict": None}
@@ -90,19 +97,19 @@ def _messages(turn: Turn) -> list[Message]:
     return [*turn.history, *([Message("user", turn.question)] if turn.question else [])]
 
 
-def _item_position(paths: list[str], place: int) -> int | None:
+def _item_position(paths: list[str], position: int) -> int | None:
     """Return the position of the input item that a message was built from, or None if it has no such item.
 
     Args:
         paths: The paths of the chat's messages in the request.
-        place: The position of the message in the chat.
+        position: The position of the message in the chat.
     """
-    path = paths[place] if place < len(paths) else ""
+    path = paths[position] if position < len(paths) else ""
     return int(path.rpartition("[")[2][:-1]) if path.endswith("]") else None
 
 
-def _replace(stored: list[Item | None], paths: list[str], place: int, new: Message) -> None:
-    number = _item_position(paths, place)
+def _replace(stored: list[Item | None], paths: list[str], position: int, new: Message) -> None:
+    number = _item_position(paths, position)
     if number is None:
         return
     item = stored[number]

@@ -85,7 +85,7 @@ class CheckedRequest:
         include: The values of ``include``.
         summarises: Whether the client receives the model's reasoning as a summary.
         logprobs: Whether the client receives the tokens' log probabilities.
-        shown: The members of the response that repeat the request.
+        response_members: The members of the response that repeat the request.
         dropped: The types of the omitted items.
         obfuscates: Whether pieces of the answer have random padding, which hides their lengths.
         compaction: When the model summarises the conversation, or None if it does not.
@@ -102,7 +102,7 @@ class CheckedRequest:
     include: frozenset[str]
     summarises: bool
     logprobs: bool
-    shown: dict[str, Any]
+    response_members: dict[str, Any]
     dropped: list[str]
     obfuscates: bool
     compaction: CompactionOptions | None = None
@@ -155,7 +155,7 @@ def read(body: bytes, before: Sequence[Item], cipher: ItemCipher, *, refuse_unkn
         chat["stream"] = msgspec.Raw(bytes(raw["stream"]))
     if model := service_options.prompt_name(fields) or fields.text("model"):
         chat["model"] = model
-    shown = _shown(fields, tools)
+    response_members = _response_members(fields, tools)
     obfuscates = fields.object("stream_options").flag("include_obfuscation")
     body = _encode(chat)
     compaction = _compaction(fields)
@@ -172,7 +172,7 @@ def read(body: bytes, before: Sequence[Item], cipher: ItemCipher, *, refuse_unkn
         include=include,
         summarises=summarises,
         logprobs=logprobs,
-        shown=shown,
+        response_members=response_members,
         dropped=conversation.dropped,
         obfuscates=obfuscates,
         compaction=compaction,
@@ -269,7 +269,7 @@ def metadata(fields: Fields) -> dict[str, str]:
     return pairs
 
 
-def _shown(fields: Fields, tools: Tools) -> dict[str, Any]:
+def _response_members(fields: Fields, tools: Tools) -> dict[str, Any]:
     """Return the members of the request that the response repeats."""
     text = fields.object("text")
     form = text.object("format")
@@ -295,9 +295,9 @@ def _shown(fields: Fields, tools: Tools) -> dict[str, Any]:
         "temperature": fields.get("temperature"),
         "text": {"format": format_, **({"verbosity": verbosity} if (verbosity := text.text("verbosity")) else {})},
         "tool_choice": tools.choice,
-        "tools": tools.shown,
+        "tools": tools.response_tools,
         "top_logprobs": fields.get("top_logprobs") or 0,
         "top_p": fields.get("top_p"),
         "truncation": fields.text("truncation") or "disabled",
-        **service_options.shown(fields),
+        **service_options.response_members(fields),
     }

@@ -39,7 +39,7 @@ def forwarded(fields: Fields) -> dict[str, Any]:
     return members
 
 
-def shown(fields: Fields) -> dict[str, Any]:
+def response_members(fields: Fields) -> dict[str, Any]:
     """Return the members of the response that repeat these options.
 
     Raises:

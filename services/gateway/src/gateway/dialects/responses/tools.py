@@ -49,7 +49,7 @@ class Tools:
 
     Attributes:
         chat_tools: The tools for the model, as functions of chat completions.
-        shown: All offered tools in the format of the response.
+        response_tools: All offered tools in the format of the response.
         functions: Custom tools and tools in namespaces, by the names of their functions.
         search: The file search, or None if the request has no file search.
         dropped: The types of the unsupported tools.
@@ -61,7 +61,7 @@ class Tools:
     """
 
     chat_tools: list[dict[str, Any]] = field(default_factory=list)
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    response_tools: list[dict[str, Any]] = field(default_factory=list)
     functions: dict[str, OfferedTool] = field(default_factory=dict)
     search: FileSearch | None = None
     dropped: list[str] = field(default_factory=list)
@@ -80,28 +80,28 @@ class Tools:
         Raises:
             InvalidRequest: A tool is invalid or not supported.
         """
-        before = len(self.shown)
+        before = len(self.response_tools)
         for at, tool in enumerate(listed):
             if not isinstance(tool, dict):
                 raise InvalidRequest(f"{path}[{at}] must be an object.", field=f"{path}[{at}]")
             _add_tool(Fields(tool, f"{path}[{at}]"), self)
-        return self.shown[before:]
+        return self.response_tools[before:]
 
 
 def _add_tool(tool: Fields, tools: Tools) -> None:
     kind = tool.text("type")
     if kind == "function":
-        tools.shown.append(_function(tool, tools))
+        tools.response_tools.append(_function(tool, tools))
     elif kind == "custom":
-        tools.shown.append(_custom(tool, tools))
+        tools.response_tools.append(_custom(tool, tools))
     elif kind == "namespace":
-        tools.shown.append(_namespace(tool, tools))
+        tools.response_tools.append(_namespace(tool, tools))
     elif kind == FILE_SEARCH:
         if tools.search is not None:
             raise tool.invalid("type", f"must be {FILE_SEARCH} in only one tool")
         tools.search = _file_search(tool)
         known = ("type", "vector_store_ids", "max_num_results", "filters", "ranking_options")
-        tools.shown.append({name: value for name, value in tool.members() if name in known})
+        tools.response_tools.append({name: value for name, value in tool.members() if name in known})
     elif tools.refuse_unknown or not kind:
         raise tool.invalid("type", f"is not supported: {kind[:100]!r}")
     else:
@@ -135,16 +135,16 @@ def _namespace(tool: Fields, tools: Tools) -> dict[str, Any]:
     The description of the first function begins with the description of the namespace.
     """
     name, description = _name(tool), tool.text("description")
-    preamble, shown = description, []
+    preamble, inner_tools = description, []
     for at, item in enumerate(tool.items("tools") or ()):
         path = f"{tool.path('tools')}[{at}]"
         inner_tool = Fields(item if isinstance(item, dict) else {}, path)
         kind = inner_tool.one_of("type", ("function", "custom"))
         if not kind:
             raise inner_tool.invalid("type", "must be function or custom")
-        shown.append((_function if kind == "function" else _custom)(inner_tool, tools, name, preamble))
+        inner_tools.append((_function if kind == "function" else _custom)(inner_tool, tools, name, preamble))
         preamble = ""
-    return {"type": "namespace", "name": name, "description": description, "tools": shown}
+    return {"type": "namespace", "name": name, "description": description, "tools": inner_tools}
 
 
 def _offer(function: dict[str, Any], tool: OfferedTool, tools: Tools, preamble: str) -> None:
@@ -162,16 +162,16 @@ def _offer(function: dict[str, Any], tool: OfferedTool, tools: Tools, preamble: 
 def _custom(tool: Fields, tools: Tools, namespace: str = "", preamble: str = "") -> dict[str, Any]:
     """Offer a custom tool as a function with one string argument; see `_function`."""
     name, description, form = _name(tool), tool.text("description"), tool.object("format")
-    shown: dict[str, Any] = {"type": "custom", "name": name}
+    response_tool: dict[str, Any] = {"type": "custom", "name": name}
     if description:
-        shown["description"] = description
+        response_tool["description"] = description
     if kind := form.one_of("type", ("text", "grammar")):
-        shown["format"] = {"type": kind}
+        response_tool["format"] = {"type": kind}
     if kind == "grammar":
         syntax, definition = form.one_of("syntax", ("lark", "regex")), form.text("definition")
         if not syntax or not definition:
             raise form.invalid("definition", "must be present, and syntax must be lark or regex")
-        shown["format"] |= {"syntax": syntax, "definition": definition}
+        response_tool["format"] |= {"syntax": syntax, "definition": definition}
         # Model servers accept no grammar with the functions of a chat, so the description contains it.
         description += f"\nThe input must follow this {syntax} grammar:\n{definition}"
     parameters = {
@@ -182,7 +182,7 @@ def _custom(tool: Fields, tools: Tools, namespace: str = "", preamble: str = "")
     }
     function = {"name": name, "description": description.strip(), "parameters": parameters}
     _offer(function, OfferedTool(name, namespace, is_custom=True), tools, preamble)
-    return shown
+    return response_tool
 
 
 def _file_search(tool: Fields) -> FileSearch:
@@ -243,7 +243,7 @@ def choose(fields: Fields, tools: Tools) -> None:
         return
     if isinstance(choice, str):
         tools.choice = fields.one_of("tool_choice", _MODES) or "auto"
-        if choice == "required" and not tools.shown:
+        if choice == "required" and not tools.response_tools:
             raise fields.invalid("tool_choice", "requires a tool, but the gateway supports no tool of the request")
         tools.chat_choice = choice if tools.chat_tools and choice != "auto" else None
         tools.first_choice = choice if choice == "required" else ""
