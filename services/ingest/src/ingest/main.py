@@ -43,6 +43,7 @@ from ingest.web.fetcher import WebFetcher
 _log = structlog.get_logger(__name__)
 _RETRIEVER = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 _CONNECT_PAUSE = 1.0
+"""Seconds between two attempts to connect to NATS."""
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:

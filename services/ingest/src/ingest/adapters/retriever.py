@@ -22,11 +22,16 @@ _UNIMPLEMENTED = (grpc.StatusCode.UNIMPLEMENTED,)
 """The gRPC status for a method that an older retriever does not have."""
 _MAX_UNARY_CHUNKS = 16
 """Maximum chunks of a document that one unary call stores. The retriever commits such documents in groups."""
-_FIND_SECONDS = 10.0
+_READ_SECONDS = 10.0
+"""Deadline of a call that reads."""
 _PROBE_SECONDS = 2.0
+"""Time-out of a health check."""
 _WRITE_SECONDS = 60.0
+"""Deadline of a call that updates or removes documents."""
 _PAGE_SIZE = 1000
+"""Number of documents in a page of a list."""
 _SPACE_FIELDS = ("embedding_model", "dimension")
+"""The fields that the retriever names if the vectors do not fit the index."""
 
 
 class RetrieverIndex:
@@ -62,7 +67,7 @@ class RetrieverIndex:
         )
         try:
             response: retriever_pb2.GetIndexResponse = await rpc.unary(
-                self._stub.GetIndex, request, Deadline.after(_FIND_SECONDS), expected=_NOT_FOUND
+                self._stub.GetIndex, request, Deadline.after(_READ_SECONDS), expected=_NOT_FOUND
             )
         except NotFound:
             return None
@@ -75,7 +80,7 @@ class RetrieverIndex:
         )
         try:
             response = await rpc.unary(
-                self._stub.GetDocument, request, Deadline.after(_FIND_SECONDS), expected=_NOT_FOUND
+                self._stub.GetDocument, request, Deadline.after(_READ_SECONDS), expected=_NOT_FOUND
             )
         except NotFound:
             return None
@@ -125,7 +130,7 @@ class RetrieverIndex:
         while True:
             try:
                 page = await rpc.unary(
-                    self._stub.ListDocuments, request, Deadline.after(_FIND_SECONDS), expected=_NOT_FOUND
+                    self._stub.ListDocuments, request, Deadline.after(_READ_SECONDS), expected=_NOT_FOUND
                 )
             except NotFound:  # the index does not exist yet
                 return found

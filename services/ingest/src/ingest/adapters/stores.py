@@ -22,6 +22,7 @@ from ingest.domain import Document, DownloadInfo, Job, Status, Validators
 _MIN_BYTES_PER_SECOND = 2_000_000
 """The minimum speed that the time-out of an original assumes."""
 _PICTURE_SECONDS = 10.0
+"""Time-out for storing or removing pictures."""
 
 
 @contextlib.contextmanager

@@ -224,8 +224,13 @@ class Chunker:
     def _overlap_within(self, text: str, piece: _Piece, end: int, after: int) -> list[tuple[int, int]]:
         """Return the start of the overlap in a piece that continues at ``end``, with the number of repeated tokens.
 
-        The start is at a space if possible, otherwise at a token. The list is empty if no start behind ``after``
-        fits the overlap.
+        The start is at a space if possible, otherwise at a token. The list is empty if no start is possible.
+
+        Args:
+            text: The text of the section.
+            piece: The piece before the chunk.
+            end: The end of this piece.
+            after: The start of the previous chunk, behind which the overlap begins.
         """
         overlap = self._limits.overlap
         spans = self._tokenizer.spans(text[piece.start : end])

@@ -25,7 +25,9 @@ _COMMIT_PAUSE = 0.25
 _MAX_WARNINGS = 50
 """Maximum number of recorded warnings, because each record contains them all. Further warnings are only counted."""
 _MAX_WARNING_CHARACTERS = 500
+"""Maximum number of characters of a warning's message. A longer message is cut."""
 _MAX_PART_CHARACTERS = 200
+"""Maximum number of characters of the name of a warning's part. A longer name is cut."""
 
 
 class OwnershipLost(Exception):
@@ -46,8 +48,8 @@ class Report:
     """Records the states of one attempt.
 
     The attempt's number is a fencing token: an attempt overwrites the records of earlier attempts, but not those of
-    later attempts. So a worker that was considered dead cannot undo the work of its successor. Every method raises
-    `OwnershipLost` if another worker has taken the job or the job has ended.
+    later attempts. So a worker that was considered dead cannot undo the work of its successor. All methods that
+    record a state raise `OwnershipLost` if another worker has taken the job, or the job has ended.
 
     The first record of an attempt counts the attempt, because a worker cannot record its own crash. If a dependency
     was unavailable, a later record subtracts the attempt again.
@@ -99,7 +101,7 @@ class Report:
 
     @property
     def latest_progress(self) -> Progress:
-        """The latest progress."""
+        """The latest progress, whether it has been recorded or not."""
         return self._status.progress
 
     @property

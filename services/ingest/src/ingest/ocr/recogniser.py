@@ -11,6 +11,7 @@ from servicekit.errors import Unavailable
 _log = structlog.get_logger(__name__)
 _CHILD = Path(__file__).with_name("child.py")
 _MAX_MESSAGE_BYTES = 16 * 1024**2
+"""Maximum bytes of a response of the child process."""
 
 Corner = tuple[float, float]
 

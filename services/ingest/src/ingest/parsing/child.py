@@ -27,7 +27,8 @@ from ingest.parsing.refusals import Refusal, TooLarge, Unreadable
 from ingest.parsing.short_text import is_short_text
 
 _MAX_STACK_CHARACTERS = 8000
-_OPEN_FILES = 64
+"""Maximum number of characters of a stack trace, from its end."""
+_MAX_OPEN_FILES = 64
 
 
 def parse(request: Request) -> Iterator[Part]:
@@ -36,8 +37,8 @@ def parse(request: Request) -> Iterator[Part]:
     Raises:
         Refusal: The document cannot be read.
     """
-    found = detect(Path(request.path), request.suffix)
-    yield from READERS[found.module].parse(request)
+    detected = detect(Path(request.path), request.suffix)
+    yield from READERS[detected.module].parse(request)
 
 
 def serve(
@@ -57,7 +58,7 @@ def serve(
 
         def limited() -> None:
             limit_resources(request.cpu_seconds, request.memory)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_OPEN_FILES, _MAX_OPEN_FILES))
             _respond(parser, request, out)
 
         if is_harmless(request):

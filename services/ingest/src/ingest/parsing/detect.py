@@ -9,6 +9,7 @@ from ingest.parsing.registry import FORMATS, READABLE, Format, format_by_suffix
 from ingest.parsing.text.decode import is_text
 
 _PEEK = 64 * 1024
+"""Bytes at the beginning of a file that determine its format."""
 # fmt: off
 _BINARY_SUFFIXES = frozenset((
     ".pdf", ".doc", ".docx", ".docm", ".dot", ".dotx", ".xls", ".xlsx", ".xlsm", ".ppt", ".pptx", ".pptm", ".odt",

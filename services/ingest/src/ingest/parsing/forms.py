@@ -16,8 +16,8 @@ _MAX_CHARACTERS = 100_000
 """Maximum number of characters of a name or a value."""
 _MAX_BYTES = 2 * _MAX_CHARACTERS + 2
 """Maximum bytes of a name or a value in UTF-16, with the final zero."""
-_CHECKED = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
-_UNREAD = (raw.FPDF_FORMFIELD_PUSHBUTTON, raw.FPDF_FORMFIELD_SIGNATURE, raw.FPDF_FORMFIELD_UNKNOWN)
+_CHECK_FIELDS = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
+_SKIPPED_FIELDS = (raw.FPDF_FORMFIELD_PUSHBUTTON, raw.FPDF_FORMFIELD_SIGNATURE, raw.FPDF_FORMFIELD_UNKNOWN)
 
 
 def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str | Omission]:
@@ -48,12 +48,12 @@ def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str | Omission
 
 def _field(form: Any, annotation: Any, page: int) -> Iterator[str | Omission]:
     kind = raw.FPDFAnnot_GetFormFieldType(form, annotation)
-    if kind in _UNREAD or kind < 0:
+    if kind in _SKIPPED_FIELDS or kind < 0:
         return
     name = _text(raw.FPDFAnnot_GetFormFieldAlternateName, form, annotation) or _text(
         raw.FPDFAnnot_GetFormFieldName, form, annotation
     )
-    if kind in _CHECKED:
+    if kind in _CHECK_FIELDS:
         value = ""
         if raw.FPDFAnnot_IsChecked(form, annotation):
             value = _text(raw.FPDFAnnot_GetFormFieldExportValue, form, annotation) or "yes"

@@ -32,9 +32,10 @@ from ingest.web.addresses import is_public
 
 _log = structlog.get_logger(__name__)
 _MAX_REDIRECTS = 5
-_REDIRECTS = (301, 302, 303, 307, 308)
+_REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 _PIECE_BYTES = 256 * 1024
 _MAX_VALIDATOR_CHARACTERS = 256
+"""Maximum number of characters of a validator. A longer validator is ignored."""
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 20.0
 
@@ -93,7 +94,7 @@ class WebFetcher:
             parsed = URL(url, encoded=True)
             self._check_literal(parsed.host or "")
             async with self._open_session().get(parsed, headers=headers, allow_redirects=False) as response:
-                if response.status in _REDIRECTS and "location" in response.headers:
+                if response.status in _REDIRECT_STATUSES and "location" in response.headers:
                     try:
                         url = str(parsed.join(URL(response.headers["location"])))
                     except ValueError:

@@ -49,10 +49,11 @@ _BY_SUFFIX = {suffix: language for language, suffixes in _SUFFIXES.items() for s
 _SHEBANG = re.compile(r"#!.*?\b(python|ruby|node|php)[\d.]*\b")
 _BY_INTERPRETER = {"python": "python", "ruby": "ruby", "node": "tsx", "php": "php"}
 
-_INTERPRETED = re.compile(rb"(?:\xef\xbb\xbf)?#!")
+_SHEBANG_BYTES = re.compile(rb"(?:\xef\xbb\xbf)?#!")
 _MAX_WHOLE_TYPE_CHARACTERS = 800
 """A type with at most this many characters is one section, including its methods."""
 _MAX_NAME_CHARACTERS = 100
+"""Maximum number of characters of a definition's name. A longer name is cut."""
 _MAX_DEPTH = 50
 """Maximum nesting depth of types that are split into sections. A deeper type is one section."""
 _WORD = re.compile(r"\w")
@@ -100,7 +101,7 @@ class _Definition:
 
 def recognises(_path: Path, head: bytes) -> bool:
     """Return whether the first line of a text is a shebang."""
-    return _INTERPRETED.match(head) is not None
+    return _SHEBANG_BYTES.match(head) is not None
 
 
 def grammar(suffix: str, text: str) -> Language | None:

@@ -16,6 +16,7 @@ from ingest.parsing.refusals import TooLarge
 from ingest.parsing.text.outline import Outline
 
 _MEMORY_SHARE = 8
+"""The size of a mail is limited to the memory limit divided by this, because the library loads the mail."""
 _TO, _CC = 1, 2  # MS-OXOMSG 2.2.3.1.2, PidTagRecipientType
 _RECIPIENT_TYPE = 0x0C15
 _RTF = 0x1009

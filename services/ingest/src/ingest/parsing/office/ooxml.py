@@ -10,7 +10,8 @@ from lxml import etree  # type: ignore[import-untyped]  # ships no types
 from ingest.parsing.refusals import Refusal, TooLarge, Unreadable, Unsupported
 
 _MAX_PARTS = 50_000
-_HEAD = 4096
+_HEAD_BYTES = 4096
+"""Bytes at the beginning of an XML part that are checked."""
 _STRICT = b"purl.oclc.org/ooxml"
 # Parser errors of libxml2.
 _NO_MEMORY = 2
@@ -38,7 +39,7 @@ def check(path: Path, memory: int) -> None:
         _check_size("The document's text", sum(part.file_size for part in xml), memory // 4)
         for part in xml:
             with package.open(part) as file:
-                head = file.read(_HEAD).replace(b"\0", b"")
+                head = file.read(_HEAD_BYTES).replace(b"\0", b"")
             if b"<!DOCTYPE" in head or b"<!ENTITY" in head:  # forbidden by part 2, 8.2.5.2
                 raise Unreadable("The document declares XML entities, which are not allowed in Office documents.")
             if part.filename == "_rels/.rels" and _STRICT in head:

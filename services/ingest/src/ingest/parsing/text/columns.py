@@ -54,16 +54,17 @@ def _ordered(lines: list[Line], depth: int) -> list[Line]:
 
 def _split(lines: Sequence[Line]) -> _Split | None:
     """Return the split into the two columns with the most lines; None without columns of running text."""
-    best: tuple[int, float, list[Line], list[Line]] | None = None
+    best: tuple[list[Line], list[Line]] | None = None
+    most_lines = 0
     for edge in _left_edges(lines):
         for run in _runs(lines, edge):
             left = [line for line in run if line.right <= edge]
             right = [line for line in run if line.left >= edge - 0.5 * line.size]
-            if _are_columns(left, right) and (best is None or len(run) > best[0]):
-                best = (len(run), edge, left, right)
+            if len(run) > most_lines and _are_columns(left, right):
+                best, most_lines = (left, right), len(run)
     if best is None:
         return None
-    _, _, left, right = best
+    left, right = best
     inside = {id(line) for line in (*left, *right)}
     top = max(line.baseline for line in (*left, *right))
     outside = [line for line in lines if id(line) not in inside]
@@ -72,7 +73,7 @@ def _split(lines: Sequence[Line]) -> _Split | None:
 
 
 def _left_edges(lines: Sequence[Line]) -> list[float]:
-    """Return the left edges that several lines share, except the leftmost. Each may belong to a right column."""
+    """Return the left edges that several lines share, except the leftmost: the possible edges of a right column."""
     edges: list[list[float]] = []
     for line in sorted(lines, key=lambda line: line.left):
         if edges and line.left - edges[-1][-1] < 0.5 * line.size:
@@ -99,12 +100,12 @@ def _are_columns(left: Sequence[Line], right: Sequence[Line]) -> bool:
         return False
     if min(line.left for line in right) - max(line.right for line in left) < _GUTTER * left[0].size:
         return False
-    beside = min(left[0].baseline, right[0].baseline) >= max(left[-1].baseline, right[-1].baseline)
-    return beside and _is_running_text(left) and _is_running_text(right)
+    are_level = min(left[0].baseline, right[0].baseline) >= max(left[-1].baseline, right[-1].baseline)
+    return are_level and _is_running_text(left) and _is_running_text(right)
 
 
 def _is_running_text(column: Sequence[Line]) -> bool:
-    """Return whether the lines of a column are long enough for running text. It may contain further columns."""
+    """Return whether the lines of a column are long enough for running text. The column may contain columns."""
     widest: dict[int, float] = {}
     for line in column:
         edge = round(line.left / line.size)

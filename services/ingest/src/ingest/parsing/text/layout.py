@@ -20,6 +20,7 @@ _SAME_SIZE = 0.05
 _HEADING = 1.05
 """Minimum ratio of the size of a heading to the size of the body text."""
 _MAX_HEADING_CHARACTERS = 200
+"""Maximum number of characters of a heading. Longer text in large letters is a paragraph."""
 _LEADING = 1.3
 """Maximum ratio of the distance between two lines of a paragraph to the usual distance."""
 _SAME_EDGE = 3.0
