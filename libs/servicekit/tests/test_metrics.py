@@ -120,8 +120,8 @@ def test_a_gauge_is_read_at_each_scrape() -> None:
 
 def test_the_number_of_values_of_a_label_is_bounded() -> None:
     """The first values have labels of their own and keep them. All later values share one label."""
-    bounded = metrics.Bounded(2)
-    assert [bounded.known(name) for name in ("a", "b", "c", "a", "d", "b")] == [
+    bounded = metrics.BoundedLabel(2)
+    assert [bounded.label_for(name) for name in ("a", "b", "c", "a", "d", "b")] == [
         "a",
         "b",
         "other",

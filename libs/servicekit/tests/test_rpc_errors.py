@@ -53,7 +53,7 @@ async def test_long_errors_arrive_bounded(served: Any, character: str) -> None:
     )
     assert type(got) is NotFound
     assert long.startswith(got.message)
-    assert rpc_errors.MAX_MESSAGE_BYTES - 4 < len(got.message.encode()) <= rpc_errors.MAX_MESSAGE_BYTES
+    assert rpc_errors.MAX_ERROR_MESSAGE_BYTES - 4 < len(got.message.encode()) <= rpc_errors.MAX_ERROR_MESSAGE_BYTES
     assert got.field is not None
     assert rpc_errors.MAX_FACT_BYTES - 4 < len(got.field.encode()) <= rpc_errors.MAX_FACT_BYTES
     assert got.resource
@@ -84,9 +84,9 @@ def test_the_bound_fits_the_metadata() -> None:
 
 
 @given(st.text(), st.integers(0, 40))
-def test_bounded_cuts_whole_characters(text: str, max_bytes: int) -> None:
+def test_truncate_cuts_whole_characters(text: str, max_bytes: int) -> None:
     """A truncated text is a beginning of the text, within the limit of bytes, and at most one character shorter."""
-    cut = rpc_errors.bounded(text, max_bytes)
+    cut = rpc_errors.truncate(text, max_bytes)
     assert text.startswith(cut)
     assert len(cut.encode()) <= max_bytes
     assert cut == text or len(text[: len(cut) + 1].encode()) > max_bytes

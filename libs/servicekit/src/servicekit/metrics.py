@@ -21,14 +21,14 @@ from prometheus_client.registry import Collector
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Buckets of durations."""
 OTHER = "other"
-"""The shared label of all values above the limit of `Bounded`."""
+"""The shared label of all values above the limit of `BoundedLabel`."""
 
 _zeros: list[tuple[Counter, Mapping[str, str]]] = []
 _Values = Callable[[], Iterable[tuple[float, dict[str, str]]]]
 _observed: dict[tuple[str, str], list[_Values]] = {}
 
 
-class Bounded:
+class BoundedLabel:
     """Limits the number of values of a label. Above the limit, all new values share the label `OTHER`.
 
     The class is for labels whose values come from clients or remote servers.
@@ -41,7 +41,7 @@ class Bounded:
         self._max_values = max_values
         self._known: set[str] = set()
 
-    def known(self, value: str) -> str:
+    def label_for(self, value: str) -> str:
         """Return the label for a value."""
         if value not in self._known:
             if len(self._known) >= self._max_values:

@@ -22,12 +22,12 @@ class Permissions:
     Attributes:
         publish: Subjects to which the user may send.
         subscribe: Subjects from which the user may receive, in addition to its own inbox.
-        not_publish: Exceptions from ``publish``.
+        deny_publish: Exceptions from ``publish``.
     """
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...] = ()
-    not_publish: tuple[str, ...] = ()
+    deny_publish: tuple[str, ...] = ()
 
 
 def _api(stream: str) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             keys.CANCELLED_CALLS_SUBJECT,
             keys.GATEWAY_BEATS_SUBJECT,
         ),
-        not_publish=(
+        deny_publish=(
             *_OPERATOR_ONLY,
             *(f"$JS.API.STREAM.UPDATE.{stream}" for stream in _FIXED_STREAMS),
             *_FETCH_JOBS,
@@ -135,7 +135,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_objects(keys.ORIGINALS_BUCKET),
             *_bucket(keys.PICTURES_BUCKET),
         ),
-        not_publish=(*_OPERATOR_ONLY, "$JS.API.STREAM.UPDATE.>"),
+        deny_publish=(*_OPERATOR_ONLY, "$JS.API.STREAM.UPDATE.>"),
     ),
     OPERATOR: Permissions(publish=(">",), subscribe=(">",)),
 }
@@ -154,7 +154,7 @@ def authorization(passwords: Mapping[str, str] | None = None) -> str:
         password = f" password: {_quoted(passwords[user])}," if passwords is not None else ""
         lines += [
             f"    {{ user: {user},{password} permissions: {{",
-            f"        publish: {{ allow: {_list(permissions.publish)}, deny: {_list(permissions.not_publish)} }}",
+            f"        publish: {{ allow: {_list(permissions.publish)}, deny: {_list(permissions.deny_publish)} }}",
             f"        subscribe: {{ allow: {_list((*permissions.subscribe, *inbox))} }}",
             "    } }",
         ]

@@ -17,7 +17,7 @@ from servicekit.errors import CausewayError, Internal, PayloadTooLarge
 _log = structlog.get_logger(__name__)
 
 DOMAIN = "causeway"
-MAX_MESSAGE_BYTES = 4096
+MAX_ERROR_MESSAGE_BYTES = 4096
 """Limit of a message, in bytes."""
 MAX_FACT_BYTES = 8192
 """Limit of one fact (a field's path, a model server's response), in bytes."""
@@ -35,16 +35,16 @@ def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, b
         left -= len(name)
         if left <= 0:
             break
-        truncated = bounded(value, min(MAX_FACT_BYTES, left))
+        truncated = truncate(value, min(MAX_FACT_BYTES, left))
         info.metadata[name] = truncated
         left -= len(truncated.encode())
-    message = bounded(error.message, MAX_MESSAGE_BYTES)
+    message = truncate(error.message, MAX_ERROR_MESSAGE_BYTES)
     status = status_pb2.Status(code=row.code.value[0], message=message)
     status.details.add().Pack(info)
-    return row.code, bounded(message, _MAX_PLAIN_BYTES), ((_TRAILER, status.SerializeToString()),)
+    return row.code, truncate(message, _MAX_PLAIN_BYTES), ((_TRAILER, status.SerializeToString()),)
 
 
-def bounded(text: str, max_bytes: int) -> str:
+def truncate(text: str, max_bytes: int) -> str:
     """Return the beginning of a text, at most ``max_bytes`` bytes of UTF-8; invalid characters become ``?``."""
     # A character has at least one byte, so the slice avoids the encoding of a long text.
     return text[:max_bytes].encode(errors="replace")[:max_bytes].decode(errors="ignore")

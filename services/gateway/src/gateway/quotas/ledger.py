@@ -114,7 +114,7 @@ class Ledger:
         self._id = functools.lru_cache(_MAX_HOLDERS)(keys.quota_holder)
         self._peers: dict[str, float] = {}
         self._disconnected = True
-        self._label = metrics.Bounded()
+        self._label = metrics.BoundedLabel()
         self.replica = uuid.uuid4().hex
         self.on_change: Callable[[], None] = lambda: None
 
@@ -178,7 +178,7 @@ class Ledger:
         holder = tally.holder
         assert holder is not None
         words, reason = _DESCRIPTIONS[measure]
-        _refusals.add(1, {"causeway.tenant": self._label.known(holder.tenant), "causeway.reason": reason})
+        _refusals.add(1, {"causeway.tenant": self._label.label_for(holder.tenant), "causeway.reason": reason})
         return RateLimited(
             f"{holder} is over its quota of {limit} {words}.",
             resource=measure.value,
@@ -282,7 +282,7 @@ class Ledger:
         for tally in list(self._tallies["tenant"].values()):  # a copy, because requests change the order
             if (holder := tally.holder) is None:
                 continue
-            if (tenant := self._label.known(holder.tenant)) != metrics.OTHER:
+            if (tenant := self._label.label_for(holder.tenant)) != metrics.OTHER:
                 for measure, share in tally.shares(quotas.of(holder), now):
                     yield round(share, 4), {"causeway.tenant": tenant, "causeway.quota": measure.value}
 

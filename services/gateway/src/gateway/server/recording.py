@@ -51,8 +51,12 @@ class Recording:
         self._records = records
         self._prices = prices
         self._unrecorded = frozenset(unrecorded)
-        # Bounded, because callers and remote servers choose these names.
-        self._tenant, self._model, self._detector = metrics.Bounded(), metrics.Bounded(), metrics.Bounded()
+        # The numbers of names are limited, because callers and remote servers choose these names.
+        self._tenant, self._model, self._detector = (
+            metrics.BoundedLabel(),
+            metrics.BoundedLabel(),
+            metrics.BoundedLabel(),
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -87,7 +91,7 @@ class Recording:
         frontend = account.frontend
         prices = self._prices()  # read once, so that the record and the metric agree
         self._records.write(account.usage(prices))
-        tenant = self._tenant.known(account.tenant)
+        tenant = self._tenant.label_for(account.tenant)
         for step in account.steps:
             (_first if step.name == "first token" else _steps).record(
                 step.duration_ms / 1000,
@@ -96,7 +100,7 @@ class Recording:
                 else {"causeway.step": step.name},
             )
         if account.input_tokens or account.output_tokens:
-            labels = {"causeway.tenant": tenant, "gen_ai.request.model": self._model.known(account.model)}
+            labels = {"causeway.tenant": tenant, "gen_ai.request.model": self._model.label_for(account.model)}
             _tokens.add(account.input_tokens, {**labels, "gen_ai.token.type": "input"})
             _tokens.add(account.output_tokens, {**labels, "gen_ai.token.type": "output"})
             cost = account.cost(prices)
@@ -106,7 +110,7 @@ class Recording:
             _detections.add(
                 count,
                 {
-                    "causeway.detector": self._detector.known(detector),
+                    "causeway.detector": self._detector.label_for(detector),
                     "causeway.verdict": verdict,
                     "causeway.direction": direction.value,
                 },
