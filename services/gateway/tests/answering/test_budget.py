@@ -119,10 +119,10 @@ def test_parameters_without_a_higher_limit_stay_unchanged(members: bytes) -> Non
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6))
-def test_a_limit_only_ever_shrinks(most: int, requested: int) -> None:
+def test_a_limit_only_ever_shrinks(maximum: int, requested: int) -> None:
     """The result is the smaller one of the two limits."""
-    assert json.loads(lower_limits(json.dumps({"max_tokens": requested}).encode(), most)) == {
-        "max_tokens": min(most, requested)
+    assert json.loads(lower_limits(json.dumps({"max_tokens": requested}).encode(), maximum)) == {
+        "max_tokens": min(maximum, requested)
     }
 
 

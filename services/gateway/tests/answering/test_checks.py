@@ -139,10 +139,10 @@ async def test_passages_are_judged(action: Action, texts: list[str]) -> None:
     Each finding has the number of its passage.
     """
     found_passages = (passage(1, "clean"), passage(2, "a secret"))
-    kept, found = await Checks(FakeGuardrails()).check_context(
+    allowed, found = await Checks(FakeGuardrails()).check_context(
         turn(action), found_passages, Timeline(), Deadline.after(5)
     )
-    assert [passage.text for passage in kept] == texts
+    assert [passage.text for passage in allowed] == texts
     assert [(event.direction, event.item) for event in found] == [(Direction.CONTEXT, 1)]
 
 
@@ -150,10 +150,10 @@ async def test_captions_of_redacted_text_are_removed() -> None:
     """Captions that are no longer in their redacted passage are removed."""
     captions = ("A secret.", "In the clear.")
     found = tuple(replace(passage(1, text), captions=captions) for text in ("A secret. In the clear.", "Clear."))
-    kept, _ = await Checks(FakeGuardrails()).check_context(
+    allowed, _ = await Checks(FakeGuardrails()).check_context(
         turn(Action.REDACT), found, Timeline(), Deadline.after(5)
     )
-    assert [passage.captions for passage in kept] == [("In the clear.",), captions]
+    assert [passage.captions for passage in allowed] == [("In the clear.",), captions]
 
 
 async def test_the_failure_of_a_detector_is_an_event() -> None:
@@ -227,7 +227,7 @@ async def test_a_search_query_is_cleared(action: Action) -> None:
     ]
 
 
-class Failing(FakeGuardrails):
+class FailingGuardrails(FakeGuardrails):
     """Guardrails whose detector fails with the given status."""
 
     status = 0
@@ -240,7 +240,7 @@ class Failing(FakeGuardrails):
 @pytest.mark.parametrize(("status", "http"), [(0, 503), (500, 503), (429, 429), (504, 504)])
 async def test_a_failing_detector_is_no_client_error(status: int, http: int) -> None:
     """A failing detector is answered with 503, 429 or 504 instead of 400."""
-    guardrails, timeline = Failing(), Timeline()
+    guardrails, timeline = FailingGuardrails(), Timeline()
     guardrails.status = status
     with pytest.raises(BlockedQuestion, match="the detector words failed") as error:
         await Checks(guardrails).check_input(turn(Action.BLOCK), timeline, Deadline.after(5))
@@ -267,7 +267,7 @@ async def test_findings_are_recorded_at_once() -> None:
 async def test_a_report_of_a_passage_does_not_quote_redacted_text() -> None:
     """A report of a passage does not quote text that another detector redacted."""
 
-    class Both(FakeGuardrails):
+    class TwoDetectors(FakeGuardrails):
         async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
             found = (
                 Finding("r", "t", "all", 1.0, Action.REPORT, 0, 8, "a secret"),
@@ -276,7 +276,7 @@ async def test_a_report_of_a_passage_does_not_quote_redacted_text() -> None:
             )
             return (Verdict(Action.REDACT, found, "a [X]"),), ()
 
-    _, (found,) = await Checks(Both()).check_context(
+    _, (found,) = await Checks(TwoDetectors()).check_context(
         turn(Action.REDACT), (passage(1, "a secret"),), Timeline(), Deadline.after(5)
     )
     assert [finding.withheld for finding in found.findings] == [True, False, False]

@@ -54,20 +54,20 @@ def turn(prompt: int, max_tokens: int | None = None, ratio: float = 0.5, **more:
     )
 
 
-class InOrder(FakeRetriever):
+class OrderedRetriever(FakeRetriever):
     """A retriever that finds all passages in the given order."""
 
     async def retrieve(self, *_: Any) -> SearchResults:
         return SearchResults(tuple(self.indexes["docs"]))
 
 
-class Window:
+class SelectionForWindow:
     """A selection for a model with this window."""
 
     def __init__(self, window: int, *passages: Passage) -> None:
         self.generator = FakeGenerator(window=window)
         self.passages = passages
-        self.stage = ContextSelection(InOrder({"docs": list(passages)}), self.generator, NODE_TOKENS)
+        self.stage = ContextSelection(OrderedRetriever({"docs": list(passages)}), self.generator, NODE_TOKENS)
 
     async def select(self, requested: Turn) -> tuple[Turn, Selection]:
         found = await self.stage.search(
@@ -99,7 +99,7 @@ async def test_prompt_passages_and_answer_fit_the_window(
     window: int, prompt: int, max_tokens: int | None, ratio: float, sizes: list[int]
 ) -> None:
     """The prompt, the passages and the answer fit the window, or the request is refused. The order stays."""
-    world = Window(window, *(passage(at, size) for at, size in enumerate(sizes, 1)))
+    world = SelectionForWindow(window, *(passage(at, size) for at, size in enumerate(sizes, 1)))
     requested = turn(prompt, max_tokens, ratio)
     if prompt > window:
         with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
@@ -119,7 +119,7 @@ async def test_prompt_passages_and_answer_fit_the_window(
 
 async def test_the_documented_example() -> None:
     """A window of 8192, a prompt of 500, a limit of 1000 and a ratio of 0.6 give passages of 600 tokens."""
-    world = Window(8192, passage(1, 300), passage(2, 301), passage(3, 300), passage(4, 1))
+    world = SelectionForWindow(8192, passage(1, 300), passage(2, 301), passage(3, 300), passage(4, 1))
     fit, selection = await world.select(turn(500, 1000, 0.6))
     assert [passage.id for passage in selection.passages] == ["p1", "p3"]
     assert (selection.tokens, selection.too_large) == (600, 2)
@@ -128,7 +128,7 @@ async def test_the_documented_example() -> None:
 
 async def test_an_answer_that_is_too_long_is_lowered_twice() -> None:
     """A high limit is lowered to the rest of the window with a warning, and then to the rest of the real prompt."""
-    world = Window(8192, *(passage(number, 500) for number in range(1, 20)))
+    world = SelectionForWindow(8192, *(passage(number, 500) for number in range(1, 20)))
     with structlog.testing.capture_logs() as lines:
         fit, selection = await world.select(turn(500, 8000))
     [warning] = [line["event"] for line in lines if line["log_level"] == "warning"]
@@ -141,7 +141,7 @@ async def test_an_answer_that_is_too_long_is_lowered_twice() -> None:
 
 async def test_without_passages_the_first_limit_applies() -> None:
     """Without passages, the limit is the rest of the window."""
-    fit, selection = await Window(8192).select(turn(500, 8000))
+    fit, selection = await SelectionForWindow(8192).select(turn(500, 8000))
     assert selection == Selection(())
     assert sent(fit) == 7692
 
@@ -151,9 +151,9 @@ async def test_a_pass_through_is_counted_by_its_own_messages() -> None:
     requested = replace(
         turn(500, 8000), original=replace(turn(500, 8000).original, messages=(Message("user", words(510)),))
     )
-    fit, _ = await Window(8192).select(requested)
+    fit, _ = await SelectionForWindow(8192).select(requested)
     assert sent(fit) == 8192 - 510
-    fit, selection = await Window(8192, passage(1, 10)).select(requested)
+    fit, selection = await SelectionForWindow(8192, passage(1, 10)).select(requested)
     assert len(selection.passages) == 1
     assert sent(fit) > 8192 - 510 - 60
 
@@ -161,7 +161,7 @@ async def test_a_pass_through_is_counted_by_its_own_messages() -> None:
 async def test_both_names_of_the_limit_are_lowered() -> None:
     """Both names of the limit are lowered."""
     requested = replace(turn(500, 9000), parameters_json=b'{"max_tokens":8000,"max_completion_tokens":9000}')
-    fit, _ = await Window(8192).select(requested)
+    fit, _ = await SelectionForWindow(8192).select(requested)
     assert fit.parameters_json == b'{"max_tokens":7692,"max_completion_tokens":7692}'
 
 
@@ -169,14 +169,14 @@ async def test_a_limit_that_fits_stays_unchanged() -> None:
     """A limit that fits stays unchanged, and no warning is logged."""
     requested = turn(500, 1000)
     with structlog.testing.capture_logs() as lines:
-        fit, _ = await Window(8192, passage(1, 200)).select(requested)
+        fit, _ = await SelectionForWindow(8192, passage(1, 200)).select(requested)
     assert fit is requested
     assert [line for line in lines if line["log_level"] == "warning"] == []
 
 
 async def test_the_history_takes_tokens_from_the_passages() -> None:
     """The history takes tokens from the passages."""
-    world = Window(2000, passage(1, 900), passage(2, 100))
+    world = SelectionForWindow(2000, passage(1, 900), passage(2, 100))
     _, alone = await world.select(turn(10))
     assert [passage.id for passage in alone.passages] == ["p1"]
     long = replace(turn(10), history=(Message("user", words(700)), Message("assistant", words(700))))
@@ -186,7 +186,9 @@ async def test_the_history_takes_tokens_from_the_passages() -> None:
 
 async def test_each_passage_is_logged_and_counted() -> None:
     """Each passage is logged as kept, under the threshold or too large, and counted."""
-    world = Window(8192, passage(1, 100, 0.31), passage(2, 100, 0.29), passage(3, 9000, 0.9), passage(4, 5, None))
+    world = SelectionForWindow(
+        8192, passage(1, 100, 0.31), passage(2, 100, 0.29), passage(3, 9000, 0.9), passage(4, 5, None)
+    )
     with structlog.testing.capture_logs() as lines:
         _, selection = await world.select(turn(10, similarity_threshold=0.3))
     logged = {line["node_id"]: (line["fate"], line["tokens"]) for line in lines if line["log_level"] == "debug"}
@@ -201,7 +203,7 @@ async def test_each_passage_is_logged_and_counted() -> None:
 
 async def test_an_unknown_window_refuses_nothing() -> None:
     """A model with an unknown window gets every prompt and limit, and a bounded number of passages."""
-    world = Window(0, *(passage(number, 1000) for number in range(1, 100)))
+    world = SelectionForWindow(0, *(passage(number, 1000) for number in range(1, 100)))
     fit, selection = await world.select(turn(50_000, 40_000))
     assert sent(fit) == 40_000
     assert 1 < len(selection.passages) < 8
@@ -238,7 +240,7 @@ async def test_a_question_that_is_too_long_is_not_searched_for() -> None:
     assert len(retriever.queries) == 1
 
 
-class Counting(FakeGenerator):
+class CountingGenerator(FakeGenerator):
     """A generator that counts its calls."""
 
     counted = 0
@@ -251,8 +253,10 @@ class Counting(FakeGenerator):
 @pytest.mark.parametrize(("window", "calls"), [(8192, 1), (128_000, 2)])
 async def test_a_known_window_saves_a_call(window: int, calls: int) -> None:
     """A known window saves one call of counting if it does not change the number of fetched passages."""
-    generator = Counting(window=window)
-    stage = ContextSelection(InOrder({"docs": [passage(at, 300) for at in range(1, 40)]}), generator, NODE_TOKENS)
+    generator = CountingGenerator(window=window)
+    stage = ContextSelection(
+        OrderedRetriever({"docs": [passage(at, 300) for at in range(1, 40)]}), generator, NODE_TOKENS
+    )
     selected = []
     for _ in range(2):
         before = generator.counted
@@ -265,7 +269,7 @@ async def test_a_known_window_saves_a_call(window: int, calls: int) -> None:
 
 async def test_a_question_that_is_too_long_is_refused_after_a_search() -> None:
     """A question that is too long is refused after the search if the window was known before."""
-    window = Window(9)
+    window = SelectionForWindow(9)
     await window.prompt_tokens(turn(1), Selection(()))
     found = await window.stage.search(turn(10), "query", *clock())
     assert found is not None
@@ -276,7 +280,7 @@ async def test_a_question_that_is_too_long_is_refused_after_a_search() -> None:
 @given(st.integers(1, 1000), RATIOS)
 async def test_a_short_answer_keeps_its_sources(max_tokens: int, ratio: float) -> None:
     """A short answer keeps one passage of the usual size."""
-    _, selection = await Window(8192, passage(1, NODE_TOKENS)).select(turn(500, max_tokens, ratio))
+    _, selection = await SelectionForWindow(8192, passage(1, NODE_TOKENS)).select(turn(500, max_tokens, ratio))
     assert len(selection.passages) == 1
 
 

@@ -134,11 +134,11 @@ async def test_a_question_that_is_too_long_is_refused() -> None:
     st.floats(0.2, 0.8),
 )
 async def test_prompt_and_answer_fit_the_window(
-    window: int, question: int, history: list[int], sizes: list[int], most: int | None, ratio: float
+    window: int, question: int, history: list[int], sizes: list[int], answer_limit: int | None, ratio: float
 ) -> None:
     """The prompt and the answer fit the window, or the request is refused. The answer keeps its space."""
-    parameters = json.dumps({"max_tokens": most} if most else {}).encode()
-    requested = turn(question, *history, max_tokens=most, parameters_json=parameters)
+    parameters = json.dumps({"max_tokens": answer_limit} if answer_limit else {}).encode()
+    requested = turn(question, *history, max_tokens=answer_limit, parameters_json=parameters)
     requested = replace(requested, retrieval=Retrieval(("docs",), context_token_ratio=ratio))
     if question + 1 > window:
         with pytest.raises(InvalidRequest):
@@ -152,8 +152,8 @@ async def test_prompt_and_answer_fit_the_window(
     assert fitted.left_out + len(fitted.turn.history) == len(history)
     left = window - question - 1 - 150
     assert window - length >= min(limit or ANSWER_TOKENS, left // 2)
-    if most:
-        assert limit == most or length + limit == window
+    if answer_limit:
+        assert limit == answer_limit or length + limit == window
 
 
 async def test_a_picture_counts_with_its_size() -> None:
@@ -224,18 +224,18 @@ def test_the_kept_exchanges_fit(messages: list[tuple[str, int]], free_tokens: in
     history = [Message(role, "x") for role, _ in messages]
     found = exchanges(history)
     sizes = [messages[at][1] for exchange in found for at in exchange]
-    out = left_out(found, sizes, free_tokens)
-    kept = [exchange for exchange in found if not out & set(exchange)]
+    omitted = left_out(found, sizes, free_tokens)
+    kept = [exchange for exchange in found if not omitted & set(exchange)]
     assert kept == found[len(found) - len(kept) :]
-    assert out == {at for exchange in found[: len(found) - len(kept)] for at in exchange}
+    assert omitted == {at for exchange in found[: len(found) - len(kept)] for at in exchange}
     total = sum(messages[at][1] for exchange in kept for at in exchange)
     assert not kept or total <= free_tokens
     if len(kept) < len(found):
         assert total + sum(messages[at][1] for at in found[len(found) - len(kept) - 1]) > free_tokens
-    assert not any(history[at].role in ("system", "developer") for at in out)
+    assert not any(history[at].role in ("system", "developer") for at in omitted)
 
 
-class Counted(FakeGenerator):
+class CountingGenerator(FakeGenerator):
     """A generator that counts its calls."""
 
     calls = 0
@@ -252,14 +252,14 @@ def plain(question: int, *history: int, max_tokens: int | None = None) -> Turn:
     return replace(requested, history=tuple(replace(message, extra_json=b"") for message in requested.history))
 
 
-async def fit_by(generator: Counted, requested: Turn, *passages: Passage) -> Fit:
+async def fit_by(generator: CountingGenerator, requested: Turn, *passages: Passage) -> Fit:
     stage = ConversationWindow(generator, NODE_TOKENS)
     return await stage.fit(requested, Selection(passages), Timeline(), Deadline.after(5))
 
 
 async def test_a_turn_that_fits_by_its_bytes_is_not_counted() -> None:
     """A turn that fits by its bytes is not counted, once the window is known. Other turns are."""
-    generator = Counted(window=4096)
+    generator = CountingGenerator(window=4096)
     requested = plain(10, 10, 10)
     first = await fit_by(generator, requested, passage(1, 100))
     again = await fit_by(generator, requested, passage(1, 100))
@@ -291,7 +291,7 @@ async def test_bounds_and_counts_give_the_same_result(
     """Bounds and counts give the same passages and the same history."""
     requested = plain(question, *history, max_tokens=max_tokens)
     passages = [passage(number, size) for number, size in enumerate(sizes, 1)]
-    generator = Counted(window=window)
+    generator = CountingGenerator(window=window)
     counted = await fit_by(generator, requested, *passages)
     bounded = await fit_by(generator, requested, *passages)
     assert (bounded.turn, bounded.left_out) == (counted.turn, counted.left_out)

@@ -22,6 +22,7 @@ from gateway.domain import (
     Completion,
     Delta,
     Detections,
+    Detector,
     DetectorFailure,
     Event,
     Finding,
@@ -29,7 +30,6 @@ from gateway.domain import (
     Start,
     Usage,
 )
-from gateway.domain import Detector as Detector_
 from gateway.domain.deltas import members_of, merge
 from gateway.ports.answering import Clearance
 from hypothesis import given, settings
@@ -47,7 +47,7 @@ def finding(start: int, end: int, action: Action = Action.REDACT, replacement: s
 
 
 @dataclass
-class Detector:
+class PartialWatch:
     """A watch that clears a share of the uncleared text after each piece.
 
     Attributes:
@@ -134,7 +134,7 @@ class Detector:
 @pytest.fixture(params=[True, False], ids=["at-once", "later"], scope="module", autouse=True)
 def _both_ways(request: pytest.FixtureRequest) -> None:
     """Run each test with clearances from `feed`, and with clearances from `clearances`."""
-    Detector.at_once = request.param
+    PartialWatch.at_once = request.param
 
 
 async def model(*batches: Batch | CausewayError) -> AsyncGenerator[Batch, None]:
@@ -146,7 +146,7 @@ async def model(*batches: Batch | CausewayError) -> AsyncGenerator[Batch, None]:
 
 
 async def guarded(
-    watch: Detector, *batches: Batch | CausewayError, protected: bool = True, chunked: bool = False
+    watch: PartialWatch, *batches: Batch | CausewayError, protected: bool = True, chunked: bool = False
 ) -> list[Event]:
     events: list[Event] = []
     guard = OutputGuard(model(*batches), watch, MESSAGE, protected=protected, chunked=chunked)
@@ -195,7 +195,7 @@ def test_clean_text_stays_unchanged(batches: list[list[Delta]], shares: list[int
     finishes: list[Event] = [Finish(choice, "stop", b'{"stop_reason":1}') for choice in sorted(finished)]
     usage = Usage(1, 2)
     script: list[Batch] = [[Start(b"{}")], *batches, finishes, [usage]]
-    events = asyncio.run(guarded(Detector(shares=shares), *script, protected=False))
+    events = asyncio.run(guarded(PartialWatch(shares=shares), *script, protected=False))
     sent = [event for batch in script for event in batch]
     for choice in range(3):
         assert atoms(events, choice) == atoms(sent, choice)
@@ -209,7 +209,7 @@ def test_nothing_leaves_before_it_is_cleared(batches: list[list[Delta]], shares:
     """Text leaves only after the detectors have cleared it."""
 
     async def run() -> None:
-        watch = Detector(shares=shares)
+        watch = PartialWatch(shares=shares)
         out: dict[int, int] = {}
         async with aclosing(OutputGuard(model(*batches), watch, MESSAGE).events()) as released:
             async for batch in released:
@@ -242,7 +242,7 @@ def test_findings_are_redacted(case: tuple[str, list[Finding], list[int]], share
     edges = [0, *splits, len(text)]
     batches: list[Batch] = [[Delta(0, text[a:b])] for a, b in itertools.pairwise(edges)]
     ending: list[Event] = [Finish(0, "stop")] if finish else []
-    events = asyncio.run(guarded(Detector({0: spans}, shares), *batches, ending))
+    events = asyncio.run(guarded(PartialWatch({0: spans}, shares), *batches, ending))
     assert text_of(events) == replaced(text, [(span.start or 0, span.end or 0, span.replacement) for span in spans])
     reported = [found for event in events if isinstance(event, Detections) for found in event.findings]
     assert reported == spans
@@ -254,7 +254,7 @@ async def test_overlapping_findings_are_replaced_together(second: tuple[int, int
     """Overlapping findings are replaced together, without a rest of either."""
     spans = [finding(2, 8, replacement="[A]"), finding(*second, replacement="[B]")]
 
-    class Both(Detector):
+    class OverlappingWatch(PartialWatch):
         at_once = False
 
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
@@ -262,7 +262,7 @@ async def test_overlapping_findings_are_replaced_together(second: tuple[int, int
                 found = tuple(spans) if clearance.cleared_until == 10 else ()
                 yield Clearance(0, clearance.cleared_until, found, blocked=False)
 
-    watch = Both(shares=(0,))
+    watch = OverlappingWatch(shares=(0,))
     events = await guarded(watch, [Delta(0, "ab345")], [Delta(0, "678yz")], [Finish(0, "stop")])
     assert text_of(events) == "ab_[A]_yz"
 
@@ -270,14 +270,14 @@ async def test_overlapping_findings_are_replaced_together(second: tuple[int, int
 async def test_a_long_text_in_one_event() -> None:
     """Text beyond every bound in one event is judged in pieces and released completely with its redaction."""
     text = "0123456789" * 40_000
-    watch = Detector({0: [finding(MAX_PIECE_LENGTH - 3, MAX_PIECE_LENGTH + 3)]}, shares=(90, 50))
+    watch = PartialWatch({0: [finding(MAX_PIECE_LENGTH - 3, MAX_PIECE_LENGTH + 3)]}, shares=(90, 50))
     events = await guarded(watch, [Delta(0, text), Finish(0, "stop")])
     assert text_of(events) == text[: MAX_PIECE_LENGTH - 3] + "_[X]_" + text[MAX_PIECE_LENGTH + 3 :]
 
 
 async def test_a_report_changes_nothing() -> None:
     """A reported finding leaves the text unchanged and is returned as an event."""
-    watch = Detector({0: [finding(0, 2, Action.REPORT, "")]})
+    watch = PartialWatch({0: [finding(0, 2, Action.REPORT, "")]})
     events = await guarded(watch, [Delta(0, "abc")], [Finish(0, "stop")])
     assert text_of(events) == "abc"
     assert [type(event) for event in events] == [Detections, Delta, Finish]
@@ -285,7 +285,7 @@ async def test_a_report_changes_nothing() -> None:
 
 async def test_a_redacted_delta_keeps_its_other_members() -> None:
     """A delta whose text is redacted keeps its members that do not repeat the text."""
-    watch = Detector({0: [finding(0, 3, replacement="")]})
+    watch = PartialWatch({0: [finding(0, 3, replacement="")]})
     raw = b'{"content_filter_results":{"hate":1},"logprobs":{"content":[{"token":"abc"}]},"token_ids":[5]}'
     events = await guarded(watch, [Delta(0, "abc", b"", raw)], [Finish(0, "stop", raw)])
     kept = b'{"content_filter_results":{"hate":1}}'
@@ -298,7 +298,7 @@ async def test_log_probabilities_are_left_out() -> None:
     raw = b'{"logprobs":{"content":[{"token":"a","top_logprobs":[{"token":"123-45-6789"}]}]},"token_ids":[5]}'
     for finish, left_out in ((raw, ("choices[0].logprobs", "choices[0].token_ids")), (b'{"logprobs":null}', ())):
         deltas = [[Delta(0, "a", b"", finish)], [Delta(0, "b", b"", finish)]]
-        events = await guarded(Detector(), *deltas, [Finish(0, "stop", finish)])
+        events = await guarded(PartialWatch(), *deltas, [Finish(0, "stop", finish)])
         assert text_of(events) == "ab"
         assert not any(event.choice_json for event in events if isinstance(event, Delta))
         assert [event.left_out for event in events if isinstance(event, Detections)] == [left_out] * bool(left_out)
@@ -306,7 +306,7 @@ async def test_log_probabilities_are_left_out() -> None:
 
 async def test_members_of_a_choice_without_text_leave_once() -> None:
     """The members of a choice without text leave once, before its finish."""
-    events = await guarded(Detector(), [Delta(0, "", b'{"annotations":["x"]}')], [Finish(0, "stop")])
+    events = await guarded(PartialWatch(), [Delta(0, "", b'{"annotations":["x"]}')], [Finish(0, "stop")])
     assert events == [Delta(0, "", b'{"annotations":["x"]}'), Finish(0, "stop")]
 
 
@@ -314,7 +314,7 @@ async def test_a_whole_answer_with_too_many_texts() -> None:
     """Members with more texts than detectors accept are left out and named. The content stays."""
     inner = [json.dumps({"a": "b"}) for _ in range(MAX_TEXTS)]
     body = {"choices": [{"index": 0, "message": {"content": "ab"}}], "many": inner, "few": 1}
-    events = await guarded(Detector(), [Completion(json.dumps(body).encode())])
+    events = await guarded(PartialWatch(), [Completion(json.dumps(body).encode())])
     assert [event.left_out for event in events if isinstance(event, Detections)] == [("many", "few")]
     assert json.loads(events[-1].raw_json) == {"choices": body["choices"]}  # type: ignore[union-attr]  # the event is the answer
 
@@ -323,7 +323,7 @@ async def test_other_members_are_bounded() -> None:
     """Members larger than detectors can judge are left out and named."""
     piece = json.dumps({"annotations": ["x" * 50_000]}).encode()
     deltas: list[Batch] = [[Delta(0, "", piece)] for _ in range(20)]
-    events = await guarded(Detector(), *deltas, [Finish(0, "stop")])
+    events = await guarded(PartialWatch(), *deltas, [Finish(0, "stop")])
     assert [event.left_out for event in events if isinstance(event, Detections)] == [
         ("choices[0].message.annotations",)
     ]
@@ -336,7 +336,7 @@ MORE = b'{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}'
 @pytest.mark.parametrize("finished", [True, False])
 async def test_every_choice_is_ended_for_the_detectors_once(finished: bool) -> None:
     """Each choice with text or calls is ended once for the detectors, with or without a finish."""
-    watch = Detector(shares=(0,))
+    watch = PartialWatch(shares=(0,))
     ending = [Finish(0, "stop"), Finish(1, "stop"), Finish(2, "tool_calls"), Finish(3, "stop")] if finished else []
     events = await guarded(
         watch, [Delta(0, "a"), Delta(1, "b"), Delta(2, "", CALL)], [Delta(0, "c"), Delta(2, "", MORE)], ending
@@ -354,7 +354,7 @@ async def test_every_choice_is_ended_for_the_detectors_once(finished: bool) -> N
 
 async def test_raw_deltas_do_not_wait_for_text_of_other_choices() -> None:
     """Without a protecting detector, raw deltas do not wait for the text of other choices."""
-    watch = Detector(shares=(0,))
+    watch = PartialWatch(shares=(0,))
     gate = asyncio.Event()
 
     async def slow() -> AsyncGenerator[Batch, None]:
@@ -368,7 +368,7 @@ async def test_raw_deltas_do_not_wait_for_text_of_other_choices() -> None:
 
 async def test_calls_wait_for_the_verdict() -> None:
     """Tool calls leave only after the verdict on the whole message."""
-    watch = Detector(blocks_at=(0, 5))
+    watch = PartialWatch(blocks_at=(0, 5))
     events = await guarded(
         watch, [Delta(0, "so: "), Delta(0, "", CALL)], [Delta(0, "", MORE)], [Delta(0, "secret")]
     )
@@ -380,12 +380,12 @@ async def test_members_that_are_not_judged_do_not_leave() -> None:
     """Members that no protecting detector judges are left out and named."""
     thought = Delta(0, "", b'{"reasoning_content":"the secret is"}')
     parts = Delta(0, "", b'{"content":[{"type":"text","text":"secret"}],"audio":{"data":"c2VjcmV0"}}')
-    events = await guarded(Detector(auxiliary=False), [thought, parts], [Delta(0, "ok")], [Finish(0, "stop")])
+    events = await guarded(PartialWatch(auxiliary=False), [thought, parts], [Delta(0, "ok")], [Finish(0, "stop")])
     assert [event for event in events if isinstance(event, Delta)] == [Delta(0, "ok")]
     left_out = sorted(path for event in events if isinstance(event, Detections) for path in event.left_out)
     path = "choices[0].message."
     assert left_out == [f"{path}audio", f"{path}content", f"{path}reasoning_content"]
-    events = await guarded(Detector(), [thought, parts], [Finish(0, "stop")], protected=False)
+    events = await guarded(PartialWatch(), [thought, parts], [Finish(0, "stop")], protected=False)
     assert events == [thought, parts, Finish(0, "stop")]
 
 
@@ -395,7 +395,7 @@ async def test_too_many_calls_are_not_judged() -> None:
     call = b'{"tool_calls":[{"index":0,"function":{"arguments":"%b"}}]}' % (b"x" * 1000)
     batches: list[Batch] = [[Delta(0, "", call)] for _ in range(MAX_REPLY_LENGTH // 1000 + 1)]
     with pytest.raises(Unavailable, match="tool calls are too long"):
-        await collect(OutputGuard(model(*batches, [Finish(0, "stop")]), Detector(), MESSAGE), out)
+        await collect(OutputGuard(model(*batches, [Finish(0, "stop")]), PartialWatch(), MESSAGE), out)
     assert out == []
 
 
@@ -409,7 +409,7 @@ async def test_a_choice_ends_when_it_is_judged() -> None:
         yield [Delta(1, " secret")]
 
     out: list[Event] = []
-    async with aclosing(OutputGuard(slow(), Detector(blocks_at=(1, 4)), MESSAGE).events()) as events:
+    async with aclosing(OutputGuard(slow(), PartialWatch(blocks_at=(1, 4)), MESSAGE).events()) as events:
         async for batch in events:
             out += batch
             if Finish(0, "stop") in out and Finish(2, "length") in out:
@@ -425,7 +425,7 @@ async def test_a_choice_ends_when_it_is_judged() -> None:
 async def test_a_chunk_is_one_event() -> None:
     """Text that is cleared at once leaves in one event with its members, after its findings."""
 
-    class Cutting(Detector):
+    class SplittingWatch(PartialWatch):
         at_once = False
 
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
@@ -441,7 +441,7 @@ async def test_a_chunk_is_one_event() -> None:
             Delta(0, "f", b"", b'{"logprobs":{"content":[3]}}'),
         ],
     ]
-    events = await guarded(Cutting(), *batches, [Finish(0, "stop")], protected=False, chunked=True)
+    events = await guarded(SplittingWatch(), *batches, [Finish(0, "stop")], protected=False, chunked=True)
     assert [type(events[0]), *events[1:]] == [
         Detections,
         Delta(0, "abcd", b"", b'{"logprobs":{"content":[1]}}'),
@@ -458,12 +458,12 @@ async def test_the_usage_so_far_precedes_its_chunk() -> None:
         [Finish(0, "stop"), Usage(3, 2)],
     ]
     # The detectors clear nothing of the first piece, and both with the second.
-    events = await guarded(Detector(shares=(0, 100)), *script, chunked=True)
+    events = await guarded(PartialWatch(shares=(0, 100)), *script, chunked=True)
     assert events == [Usage(3, 2), Delta(0, "ab"), Usage(3, 2), Finish(0, "stop"), Usage(3, 2)]
-    events = await guarded(Detector(), *script)
+    events = await guarded(PartialWatch(), *script)
     assert events == [Delta(0, "a"), Delta(0, "b"), Finish(0, "stop"), Usage(3, 2)]
     # Without counts, no count is invented.
-    assert await guarded(Detector(), [Delta(0, "a")], [Finish(0, "stop")], chunked=True) == [
+    assert await guarded(PartialWatch(), [Delta(0, "a")], [Finish(0, "stop")], chunked=True) == [
         Delta(0, "a"),
         Finish(0, "stop"),
     ]
@@ -473,7 +473,7 @@ async def test_a_report_does_not_quote_redacted_text() -> None:
     """A report does not quote text that another finding replaces."""
     hidden = [finding(2, 6), finding(0, 3, Action.REPORT, ""), finding(5, 8, Action.REPORT, "")]
     shown = finding(6, 8, Action.REPORT, "")
-    events = await guarded(Detector({0: [*hidden, shown]}), [Delta(0, "ab345678")], [Finish(0, "stop")])
+    events = await guarded(PartialWatch({0: [*hidden, shown]}), [Delta(0, "ab345678")], [Finish(0, "stop")])
     found = {f: f.withheld for event in events if isinstance(event, Detections) for f in event.findings}
     assert sorted((f.start, f.end, f.action) for f, withheld in found.items() if withheld) == [
         (0, 3, Action.REPORT),
@@ -484,7 +484,7 @@ async def test_a_report_does_not_quote_redacted_text() -> None:
 
 async def test_a_block_ends_every_choice() -> None:
     """A block ends every choice with the message and ``content_filter``."""
-    watch = Detector(blocks_at=(1, 3))
+    watch = PartialWatch(blocks_at=(1, 3))
     events = await guarded(
         watch,
         [Delta(0, "free ")],
@@ -506,7 +506,7 @@ async def test_nothing_leaves_after_a_block() -> None:
     """Neither cleared text nor other members leave after a block."""
     reported = asyncio.Event()
 
-    class Confused(Detector):
+    class LateWatch(PartialWatch):
         at_once = False
 
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
@@ -522,7 +522,7 @@ async def test_nothing_leaves_after_a_block() -> None:
         for _ in range(10):
             yield [Delta(2, "", b'{"tool_calls":[]}')]
 
-    watch = Confused()
+    watch = LateWatch()
     out: list[Event] = []
     guard = OutputGuard(talkative(), watch, MESSAGE)
     # The reader is slow: all events above occur before it reads.
@@ -540,7 +540,7 @@ def test_a_block_releases_only_cleared_text(text: str, at: int, shares: list[int
     watch_cleared: list[int] = []
 
     async def run() -> list[Event]:
-        watch = Detector(shares=shares, blocks_at=(0, min(at, len(text) - 1)))
+        watch = PartialWatch(shares=shares, blocks_at=(0, min(at, len(text) - 1)))
         pieces: list[Batch] = [[Delta(0, text[i : i + step])] for i in range(0, len(text), step)]
         events = await guarded(watch, *pieces, [Finish(0, "stop")])
         watch_cleared.append(watch.cleared[0])
@@ -557,7 +557,7 @@ def test_a_block_releases_only_cleared_text(text: str, at: int, shares: list[int
 
 async def test_a_block_wins_over_a_model_that_fails() -> None:
     """A block holds although the model fails afterwards."""
-    watch = Detector(blocks_at=(0, 0))
+    watch = PartialWatch(blocks_at=(0, 0))
     events = await guarded(watch, [Delta(0, "secret")], Unavailable("gone"))
     assert events[-1] == Finish(0, "content_filter")
 
@@ -565,7 +565,7 @@ async def test_a_block_wins_over_a_model_that_fails() -> None:
 async def test_the_failure_of_a_detector_is_an_event() -> None:
     """The failure of a detector is returned as an event."""
 
-    class Failing(Detector):
+    class FailingWatch(PartialWatch):
         at_once = False
 
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
@@ -574,7 +574,7 @@ async def test_the_failure_of_a_detector_is_an_event() -> None:
                 yield Clearance(clearance.choice, clearance.cleared_until, (), False, failures)
                 failures = ()
 
-    events = await guarded(Failing(), [Delta(0, "a")], [Finish(0, "stop")])
+    events = await guarded(FailingWatch(), [Delta(0, "a")], [Finish(0, "stop")])
     assert [event.failures for event in events if isinstance(event, Detections)] == [
         (DetectorFailure("d", "no answer"),)
     ]
@@ -582,7 +582,7 @@ async def test_the_failure_of_a_detector_is_an_event() -> None:
 
 async def test_a_failing_model_is_raised_after_the_cleared_text() -> None:
     """A failure of the model is raised after the cleared text."""
-    watch = Detector()
+    watch = PartialWatch()
     out: list[Event] = []
     guard = OutputGuard(model([Delta(0, "a")], [Delta(0, "b")], Unavailable("gone")), watch, MESSAGE)
     with pytest.raises(Unavailable, match="gone"):
@@ -593,7 +593,7 @@ async def test_a_failing_model_is_raised_after_the_cleared_text() -> None:
 
 async def test_failing_detectors_are_raised() -> None:
     """A failure of the detectors is raised before any output."""
-    watch = Detector(failure=NotFound("detector `x` not found"))
+    watch = PartialWatch(failure=NotFound("detector `x` not found"))
     out: list[Event] = []
     guard = OutputGuard(model([Start(b"{}"), Delta(0, "a")], [Delta(0, "b")]), watch, MESSAGE)
     with pytest.raises(NotFound):
@@ -604,7 +604,7 @@ async def test_failing_detectors_are_raised() -> None:
 async def test_detectors_that_end_too_early_are_a_failure() -> None:
     """Detectors that end early cause an error, and the remaining text does not leave."""
 
-    class Quitter(Detector):
+    class EarlyEndingWatch(PartialWatch):
         at_once = False
 
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
@@ -618,14 +618,14 @@ async def test_detectors_that_end_too_early_are_a_failure() -> None:
 
     out: list[Event] = []
     with pytest.raises(Unavailable, match="judged"):
-        await collect(OutputGuard(endless(), Quitter(), MESSAGE), out)
+        await collect(OutputGuard(endless(), EarlyEndingWatch(), MESSAGE), out)
     assert text_of(out) == "a"
 
 
 async def test_text_that_was_never_cleared_is_a_failure() -> None:
     """Text without a clearance at the end causes an error."""
 
-    class Short(Detector):
+    class IncompleteWatch(PartialWatch):
         at_once = False
 
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
@@ -633,10 +633,10 @@ async def test_text_that_was_never_cleared_is_a_failure() -> None:
                 yield Clearance(clearance.choice, 1, (), blocked=False)
 
     with pytest.raises(Unavailable, match="judged"):
-        await guarded(Short(), [Delta(0, "ab")], [Finish(0, "stop")])
+        await guarded(IncompleteWatch(), [Delta(0, "ab")], [Finish(0, "stop")])
 
 
-class Tap:
+class EndlessModel:
     """A model that never stops and counts its batches."""
 
     def __init__(self, piece: str, raw: bytes = b"") -> None:
@@ -658,52 +658,55 @@ class Tap:
 @pytest.mark.parametrize("share", [0, 100])
 async def test_the_model_is_not_read_far_ahead(share: int) -> None:
     """The guard reads at most its bound and a batch ahead of slow detectors or a slow client."""
-    tap, watch = Tap("x" * 1000), Detector(shares=(share,))
-    async with aclosing(tap.batches()) as batches, aclosing(OutputGuard(batches, watch, MESSAGE).events()) as out:
+    model_stream, watch = EndlessModel("x" * 1000), PartialWatch(shares=(share,))
+    async with (
+        aclosing(model_stream.batches()) as batches,
+        aclosing(OutputGuard(batches, watch, MESSAGE).events()) as out,
+    ):
         reading = asyncio.ensure_future(anext(out))
         await asyncio.sleep(0.05)
-        before = tap.produced
+        before = model_stream.produced
         for _ in range(1000):
             await asyncio.sleep(0)
-        assert tap.produced == before <= MAX_HELD_CHARACTERS + 2 * 1000
+        assert model_stream.produced == before <= MAX_HELD_CHARACTERS + 2 * 1000
         if share:
             # Further reading makes room.
             await reading
             await anext(out)
-            await eventually(lambda: tap.produced > before)
+            await eventually(lambda: model_stream.produced > before)
         reading.cancel()
         await asyncio.wait([reading])
 
 
 async def test_raw_deltas_count_towards_the_bound() -> None:
     """Raw deltas count in the bound of the guard."""
-    tap = Tap("", b'{"tool_calls":[' + b"1," * 500 + b"1]}")
+    model_stream = EndlessModel("", b'{"tool_calls":[' + b"1," * 500 + b"1]}")
     async with (
-        aclosing(tap.batches()) as batches,
-        aclosing(OutputGuard(batches, Detector(), MESSAGE, protected=False).events()) as out,
+        aclosing(model_stream.batches()) as batches,
+        aclosing(OutputGuard(batches, PartialWatch(), MESSAGE, protected=False).events()) as out,
     ):
         await anext(out)
         await asyncio.sleep(0.05)
-        assert tap.produced <= 2 * MAX_HELD_CHARACTERS + 4000
+        assert model_stream.produced <= 2 * MAX_HELD_CHARACTERS + 4000
 
 
 async def test_leaving_early_stops_both_tasks() -> None:
     """A client that leaves early stops the reading of the model and the detectors."""
-    tap, watch = Tap("x"), Detector()
-    async with aclosing(tap.batches()) as batches:
+    model_stream, watch = EndlessModel("x"), PartialWatch()
+    async with aclosing(model_stream.batches()) as batches:
         async with aclosing(OutputGuard(batches, watch, MESSAGE).events()) as out:
             await anext(out)
-        produced = tap.produced
+        produced = model_stream.produced
         await asyncio.sleep(0.02)
-        assert tap.produced == produced
-    assert tap.closed
+        assert model_stream.produced == produced
+    assert model_stream.closed
     assert watch.closed
     assert len(asyncio.all_tasks()) == 1
 
 
 async def test_being_cancelled_stops_both_tasks() -> None:
     """A cancellation stops both tasks of the guard."""
-    watch = Detector(resume=asyncio.Event())
+    watch = PartialWatch(resume=asyncio.Event())
     guard = OutputGuard(model([Delta(0, "a")]), watch, MESSAGE)
     reading = asyncio.ensure_future(anext(guard.events()))
     await asyncio.sleep(0.01)
@@ -717,7 +720,7 @@ async def test_being_cancelled_stops_both_tasks() -> None:
 async def redacted_output(*batches: Batch | CausewayError, words: Sequence[str] = ("secret",)) -> list[Event]:
     """Return the output of a model's batches with the words redacted in all members."""
     guardrails = FakeGuardrails(tuple(words))
-    detectors = (Detector_("words", Action.REDACT),)
+    detectors = (Detector("words", Action.REDACT),)
     events: list[Event] = []
     async with guardrails.watch(LOCAL, detectors, Deadline.after(60)) as watch:
         await collect(OutputGuard(model(*batches), watch, MESSAGE), events)
@@ -737,7 +740,7 @@ async def test_reasoning_is_judged_in_pieces() -> None:
     guardrails = FakeGuardrails()
     out: list[Event] = []
     async with (
-        guardrails.watch(LOCAL, (Detector_("words", Action.REDACT),), Deadline.after(60)) as watch,
+        guardrails.watch(LOCAL, (Detector("words", Action.REDACT),), Deadline.after(60)) as watch,
         aclosing(OutputGuard(slow(), watch, MESSAGE).events()) as batches,
     ):
         out += await asyncio.wait_for(anext(batches), 60)

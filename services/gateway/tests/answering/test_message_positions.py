@@ -45,8 +45,8 @@ def found(item: int, *findings: Finding, failures: tuple[DetectorFailure, ...] =
 
 def test_without_places_positions_stay() -> None:
     """Findings of a turn without places keep their positions."""
-    given_ = (found(3, finding("abc", 0, 2)),)
-    assert in_request(replace(turn("abc"), original=replace(turn("abc").original, places=())), given_) == given_
+    findings = (found(3, finding("abc", 0, 2)),)
+    assert in_request(replace(turn("abc"), original=replace(turn("abc").original, places=())), findings) == findings
 
 
 def test_a_question_of_one_message() -> None:

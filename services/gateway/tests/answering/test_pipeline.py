@@ -165,7 +165,7 @@ async def test_nothing_leaves_before_the_verdict() -> None:
         assert len(world.generator.prompts) == 1
 
 
-class Waiting(FakeGuardrails):
+class WaitingGuardrails(FakeGuardrails):
     """Guardrails whose reporting detectors wait for `verdict`."""
 
     def __init__(self, *, fails: bool = False) -> None:
@@ -187,7 +187,7 @@ async def test_the_model_does_not_wait_for_reporting_detectors() -> None:
 
     The findings precede the answer, and nothing is passed through.
     """
-    guardrails = Waiting()
+    guardrails = WaitingGuardrails()
     world = World(guardrails=guardrails)
     requested = turn(
         "my secret ferry",
@@ -210,7 +210,7 @@ async def test_the_model_does_not_wait_for_reporting_detectors() -> None:
 
 async def test_a_failing_reporting_detector_refuses_the_question() -> None:
     """A failing reporting detector refuses the question with its status and stops the model."""
-    guardrails = Waiting(fails=True)
+    guardrails = WaitingGuardrails(fails=True)
     world = World(guardrails=guardrails)
     collecting = asyncio.ensure_future(world.events(turn(detectors=Detectors(input=words(Action.REPORT)))))
     await eventually(lambda: bool(world.generator.prompts))
@@ -223,7 +223,7 @@ async def test_a_failing_reporting_detector_refuses_the_question() -> None:
 
 async def test_a_blocked_question_has_the_findings_of_all_detectors() -> None:
     """A blocked question returns the findings of blocking and reporting detectors, each once."""
-    guardrails = Waiting()
+    guardrails = WaitingGuardrails()
     guardrails.verdict.set()
     world = World(guardrails=guardrails)
     both = Detectors(input=(*words(Action.REPORT), *words(Action.BLOCK)))
@@ -241,7 +241,7 @@ async def test_leaving_cancels_the_reporting_detectors() -> None:
     """The reporting detectors are cancelled when the client leaves."""
     cancelled = asyncio.Event()
 
-    class Guardrails(Waiting):
+    class Guardrails(WaitingGuardrails):
         async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
             try:
                 return await super().detect(*args, **more)
@@ -720,9 +720,9 @@ async def test_a_question_that_is_too_long_for_the_window_is_refused() -> None:
     for requested in (turn("w " * 300), turn("w " * 300, retrieval=Retrieval())):
         with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
             await world.events(requested)
-    kept = turn(history=(Message("user", "w " * 300),), style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE)
+    uncut = turn(history=(Message("user", "w " * 300),), style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE)
     with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
-        await world.events(kept)
+        await world.events(uncut)
     assert world.generator.prompts == []
 
 

@@ -176,8 +176,8 @@ async def test_the_query_is_judged_by_the_output_detectors(action: Action) -> No
     assert world.guardrails.judged_texts == ["my secret"]
 
 
-@pytest.mark.parametrize(("left", "given"), [(12.0, 4.0), (300.0, 10.0)])
-async def test_the_time_for_the_rewriting_is_limited(left: float, given: float) -> None:
+@pytest.mark.parametrize(("remaining", "allowed"), [(12.0, 4.0), (300.0, 10.0)])
+async def test_the_time_for_the_rewriting_is_limited(remaining: float, allowed: float) -> None:
     """The model gets a third of the remaining time, and at most ten seconds."""
     seen: list[float] = []
 
@@ -186,8 +186,8 @@ async def test_the_time_for_the_rewriting_is_limited(left: float, given: float) 
             seen.append(deadline.remaining())
             return super().generate(prompt, deadline)
 
-    await World(Generator(FakeGenerator.words("ferry"))).query(seconds=left)
-    assert given - 1 < seen[0] <= given
+    await World(Generator(FakeGenerator.words("ferry"))).query(seconds=remaining)
+    assert allowed - 1 < seen[0] <= allowed
 
 
 async def test_the_model_is_not_called_after_the_deadline() -> None:

@@ -10,16 +10,23 @@ from servicekit.errors import Unavailable
 
 async def test_another_gateway_ends_the_call(link: NatsLink, url: str) -> None:
     """A cancellation reaches the gateway that runs the call. A call of another name continues."""
-    here, there = RunningCalls(), RunningCalls()
+    own_calls, other_calls = RunningCalls(), RunningCalls()
     ended: list[str] = []
-    async with NatsLink(url) as other, CancelledCalls(link.client, here), CancelledCalls(other.client, there):
-        with there.running("one", lambda: ended.append("one")), there.running("two", lambda: ended.append("two")):
+    async with (
+        NatsLink(url) as other,
+        CancelledCalls(link.client, own_calls),
+        CancelledCalls(other.client, other_calls),
+    ):
+        with (
+            other_calls.running("one", lambda: ended.append("one")),
+            other_calls.running("two", lambda: ended.append("two")),
+        ):
             async with asyncio.timeout(60):
                 while not ended:  # until the other gateway listens
-                    await here.cancel("one")
+                    await own_calls.cancel("one")
                     await asyncio.sleep(0.01)
         assert set(ended) == {"one"}
-        await here.cancel("one")
+        await own_calls.cancel("one")
 
 
 async def test_without_nats_a_gateway_cancels_its_own_calls() -> None:

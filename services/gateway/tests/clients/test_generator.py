@@ -285,11 +285,11 @@ async def test_cached_counts_select_the_same_passages(servicer: Servicer, fake: 
         for at, size in enumerate(dice.choices(range(5, 400), k=200))
     ]
 
-    class Best(FakeRetriever):
+    class BestPassages(FakeRetriever):
         async def retrieve(self, *args: Any) -> SearchResults:
             return SearchResults(tuple(random.Random(args[2]).sample(corpus, args[3])))
 
-    retriever = Best({"docs": corpus})
+    retriever = BestPassages({"docs": corpus})
 
     async def digest(client: Callable[[], GrpcGenerator]) -> str:
         sha256 = hashlib.sha256()

@@ -166,7 +166,7 @@ async def adapter(servicer: Servicer) -> AsyncIterator[GrpcGuardrails]:
         yield GrpcGuardrails(channel)
 
 
-class Words(SharedDetectors):
+class WordDetectors(SharedDetectors):
     """The detector of the fake, ready in this process."""
 
     def __init__(self, service: GrpcGuardrails, workers: ThreadPool) -> None:
@@ -193,7 +193,7 @@ class Words(SharedDetectors):
 @pytest.fixture
 def local(adapter: GrpcGuardrails) -> Iterator[LocalGuardrails]:
     workers = ThreadPool(1)
-    yield LocalGuardrails(adapter, Words(adapter, workers))
+    yield LocalGuardrails(adapter, WordDetectors(adapter, workers))
     workers.close()
 
 

@@ -10,13 +10,13 @@ from servicekit.deadline import Deadline
 from servicekit.server import GrpcServer
 
 
-class Nothing(generator_pb2_grpc.GeneratorServiceServicer):
+class UnusedGenerator(generator_pb2_grpc.GeneratorServiceServicer):
     """A generator of which only the health is checked."""
 
 
 def server() -> GrpcServer:
     def add(grpc_server: Any) -> None:
-        generator_pb2_grpc.add_GeneratorServiceServicer_to_server(Nothing(), grpc_server)  # type: ignore[abstract]  # never called
+        generator_pb2_grpc.add_GeneratorServiceServicer_to_server(UnusedGenerator(), grpc_server)  # type: ignore[abstract]  # never called
 
     return GrpcServer("127.0.0.1:0", [(DESCRIPTOR, add)])
 

@@ -330,7 +330,7 @@ async def test_a_stream_is_read_backwards(link: NatsLink) -> None:
     assert not await jetstream.consumers_info(f"KV_{keys.JOBS_BUCKET}")
 
 
-class Slow:
+class SlowFetches:
     """A JetStream context, or a subscription, whose first fetches time out.
 
     Args:
@@ -344,8 +344,8 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    async def pull_subscribe_bind(self, **where: str) -> "Slow":
-        return Slow(await self._real.pull_subscribe_bind(**where), self._timeouts)
+    async def pull_subscribe_bind(self, **where: str) -> "SlowFetches":
+        return SlowFetches(await self._real.pull_subscribe_bind(**where), self._timeouts)
 
     async def fetch(self, batch: int, timeout: float) -> Any:  # noqa: ASYNC109  # as the client's
         self._timeouts -= 1
@@ -359,7 +359,7 @@ async def test_a_fetch_that_times_out_is_repeated(link: NatsLink, timeouts: int)
     """A fetch is repeated after a time-out. The third time-out is an error instead of an empty page."""
     transport = await link.ingest()
     await asyncio.gather(*(transport.jobs.put(f"a.{number}", b"x") for number in range(5)))
-    jetstream = cast("JetStreamContext", Slow(transport.jetstream, timeouts))
+    jetstream = cast("JetStreamContext", SlowFetches(transport.jetstream, timeouts))
     found = newest_first(jetstream, f"KV_{keys.JOBS_BUCKET}", f"$KV.{keys.JOBS_BUCKET}.a.*")
     if timeouts < 3:
         assert len([message async for message in found]) == 5

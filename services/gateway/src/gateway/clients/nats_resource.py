@@ -50,8 +50,10 @@ class NatsResource(Generic[T]):
             self._checked_at = checked_at
             if not isinstance(error, (Unavailable, *NATS_FAILURES)):
                 raise
-            _log.warning("a stream or bucket cannot be created", target=self.target, error=str(error))
-            if problem := space_problem(error):
+            problem = space_problem(error)
+            if problem or self._resource is None:  # otherwise only the check failed, perhaps of every request
+                _log.warning("a stream or bucket cannot be created", target=self.target, error=str(error))
+            if problem:
                 raise Unavailable(f"{self.target} cannot be created. {problem}", retry_after=30) from error
             raise unreachable(self.target) from error
         return self._resource

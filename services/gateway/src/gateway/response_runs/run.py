@@ -106,7 +106,7 @@ class Run:
         self.done: Done | None = None
         self.continues = False
 
-    async def through(self, answer: Answer) -> AsyncGenerator[bytes, None]:
+    async def logged_events(self, answer: Answer) -> AsyncGenerator[bytes, None]:
         """Yield the events of an answer after they are written to the log.
 
         Raises:

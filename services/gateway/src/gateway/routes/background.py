@@ -193,7 +193,7 @@ class BackgroundAnswers:
         assert run is not None
         turn = replace(exchange.turn, unary=False)
         answer = self._pipeline.answer(turn, deadline, state.timeline)
-        async with aclosing(run.through(answer)) as written:
+        async with aclosing(run.logged_events(answer)) as written:
             async for _ in written:
                 pass
         state.done = run.done or Done(())

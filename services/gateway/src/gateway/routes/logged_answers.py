@@ -41,7 +41,7 @@ class LoggedAnswer:
         return await (self._stream(answer, send) if self._exchange.streaming else self._whole(answer, send))
 
     async def _whole(self, answer: Answer, send: Send) -> Done | None:
-        async with aclosing(self._run.through(answer)) as written:
+        async with aclosing(self._run.logged_events(answer)) as written:
             async for _ in written:
                 self._state.continues = self._run.continues
         if self._run.failure is not None:
@@ -52,7 +52,7 @@ class LoggedAnswer:
         return done
 
     async def _stream(self, answer: Answer, send: Send) -> Done | None:
-        async with aclosing(self._run.through(answer)) as written:
+        async with aclosing(self._run.logged_events(answer)) as written:
             data = await anext(written)
             self._state.continues = self._run.continues
             await begin_stream(send, self._media, self._exchange)
