@@ -6,7 +6,7 @@ from servicekit.errors import InvalidRequest
 
 CONVERSATIONS = st.lists(
     st.builds(Conversation, st.text(min_size=1, max_size=5), st.just(""), st.integers(0, 3)),
-    unique_by=lambda each: each.id,
+    unique_by=lambda conversation: conversation.id,
     max_size=12,
 )
 
@@ -24,16 +24,16 @@ def test_pages_have_each_conversation_once(conversations: list[Conversation], co
         if not token:
             break
         assert len(part.conversations) == count
-    assert seen == sorted(conversations, key=lambda each: (-each.timestamp, each.id))
+    assert seen == sorted(conversations, key=lambda conversation: (-conversation.timestamp, conversation.id))
 
 
 def test_a_deleted_conversation_does_not_shift_pages() -> None:
     """The token identifies the last conversation, so that a deletion does not skip a conversation."""
     conversations = [Conversation(str(number), "", 10 - number) for number in range(4)]
     first = page(conversations, 2, "")
-    assert [each.id for each in first.conversations] == ["0", "1"]
-    rest = page([each for each in conversations if each.id != "1"], 2, first.next_token)
-    assert [each.id for each in rest.conversations] == ["2", "3"]
+    assert [conversation.id for conversation in first.conversations] == ["0", "1"]
+    rest = page([conversation for conversation in conversations if conversation.id != "1"], 2, first.next_token)
+    assert [conversation.id for conversation in rest.conversations] == ["2", "3"]
 
 
 @pytest.mark.parametrize("token", ["x", "é", "W10=", "WzEsMl0=", "eyJhIjoxfQ==", "[1]", "A" * 5000])

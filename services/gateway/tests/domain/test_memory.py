@@ -3,7 +3,9 @@ from gateway.domain.memory import MAX_CHARACTERS, MAX_MESSAGES, is_name, new_nam
 
 
 def turns(count: int, size: int = 1) -> list[Message]:
-    return [each for _ in range(count) for each in (Message("user", "q" * size), Message("assistant", "a" * size))]
+    return [
+        message for _ in range(count) for message in (Message("user", "q" * size), Message("assistant", "a" * size))
+    ]
 
 
 def test_session_names_are_unique_and_recognized() -> None:
@@ -28,10 +30,10 @@ def test_only_texts_are_kept() -> None:
 def test_the_memory_is_bounded() -> None:
     """A session contains the latest messages within both limits, and no answer without its question."""
     assert len(trim_messages(turns(MAX_MESSAGES))) == MAX_MESSAGES
-    assert [each.role for each in trim_messages([*turns(MAX_MESSAGES), Message("user", "?")])][:2] == [
+    assert [message.role for message in trim_messages([*turns(MAX_MESSAGES), Message("user", "?")])][:2] == [
         "user",
         "assistant",
     ]
     kept = trim_messages(turns(30, 10_000))
-    assert sum(len(each.text) for each in kept) == MAX_CHARACTERS
+    assert sum(len(message.text) for message in kept) == MAX_CHARACTERS
     assert trim_messages(turns(1, MAX_CHARACTERS)) == ()

@@ -130,7 +130,7 @@ def test_a_request_belongs_to_its_mount_else_its_host_else_its_origin(
 def test_allowed_origins() -> None:
     """A profile allows its own origins, those of `cors`, and all if `cors` has `*`."""
     frontend = Frontend(origins=frozenset({"https://a"}), cors=frozenset({"https://b"}))
-    assert [frontend.allows_origin(each) for each in ("https://a", "https://b", "https://c", "", "*")] == [
+    assert [frontend.allows_origin(origin) for origin in ("https://a", "https://b", "https://c", "", "*")] == [
         True,
         True,
         False,

@@ -186,7 +186,7 @@ async def test_a_valid_change_is_loaded(tmp_path: Path, capsys: Any) -> None:
         await eventually(lambda: current()[0].name == "b", what="the reload")
         path.write_text("frontends: [{name: c, mount: chat}]")
         await eventually(lambda: "frontends[0].mount" in capsys.readouterr().out, what="the log line")
-        assert [each.name for each in current()] == ["b"]
+        assert [profile.name for profile in current()] == ["b"]
 
 
 async def test_the_policy_precedes_each_profile() -> None:
@@ -265,7 +265,7 @@ def test_profiles_without_a_mount_do_not_conflict_with_the_console() -> None:
     """The console's path `/` has an empty first segment, which is not the mount of a profile without one."""
     served = GatewayProperties(segments=frozenset({"", "chat"}))
     profiles = parse(b"frontends: [{name: default}, {name: help, hosts: [a.example]}]", "f.yaml", BASE, served)
-    assert [each.mount for each in profiles] == ["", ""]
+    assert [profile.mount for profile in profiles] == ["", ""]
 
 
 def test_the_documented_examples_are_valid() -> None:
@@ -274,11 +274,9 @@ def test_the_documented_examples_are_valid() -> None:
     segments = frozenset(route.first_segment for route in route_table((), console=True))
     served = GatewayProperties(segments, frozenset({"2024-01", "2026-04-10"}), overrides.check)
     example = (root / "examples" / "frontends.yaml").read_bytes()
-    assert [each.name for each in parse(example, "f", BASE, served)] == ["help", "staff", "default"]
+    assert [profile.name for profile in parse(example, "f", BASE, served)] == ["help", "staff", "default"]
     page = (root / "docs" / "frontends.md").read_text()
     [shown] = parse(page.split("```yaml\n")[1].split("```")[0].encode(), "f", BASE, served)
     assert (shown.name, shown.indexes) == ("help", frozenset({"minutes"}))
-    for field in ProfileEntry.model_fields.keys() - {"allow"} | {
-        f"allow.{each}" for each in AllowEntry.model_fields
-    }:
+    for field in ProfileEntry.model_fields.keys() - {"allow"} | {f"allow.{key}" for key in AllowEntry.model_fields}:
         assert f"\n| `{field}` |" in page

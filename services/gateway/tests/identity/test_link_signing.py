@@ -78,7 +78,7 @@ def test_an_invalid_signature_is_refused(wrong: str) -> None:
 def test_the_claims_cannot_be_swapped() -> None:
     """The claims of one link with the code of another are refused, and so is a key of another deployment."""
     ring = LinkKeys.of(KEY, now=ManualClock(NOW))
-    mine, other = (ring.sign(linked(tenant=each)) or "" for each in ("north", "south"))
+    mine, other = (ring.sign(linked(tenant=tenant)) or "" for tenant in ("north", "south"))
     with pytest.raises(PermissionDenied):
         ring.verify(f"{other.rpartition('.')[0]}.{mine.rpartition('.')[2]}")
     with pytest.raises(PermissionDenied):

@@ -67,7 +67,7 @@ async def test_known_origins_survive_an_outage() -> None:
         {"issuer": ISSUER},
         {"token_endpoint": ELSEWHERE},
     ],
-    ids=lambda each: "-".join(map(str, each.values())),
+    ids=lambda configuration: "-".join(map(str, configuration.values())),
 )
 async def test_a_configuration_that_cannot_be_trusted(configuration: dict[str, Any]) -> None:
     """With a configuration of another issuer, or without a safe endpoint, only the issuer's origin is returned."""

@@ -27,16 +27,16 @@ def replicas(count: int, text: str, clock: ManualClock | None = None) -> list[Le
     """Return replicas that know each other."""
     limits = quotas(text)
     made = [Ledger(lambda: limits, clock or ManualClock(BEGIN)) for _ in range(count)]
-    for each in made:
-        each.connected([other.replica for other in made])
+    for ledger in made:
+        ledger.connected([other.replica for other in made])
     return made
 
 
 def publish(publisher: Ledger, all_replicas: Sequence[Ledger]) -> None:
     """Send the usage of one replica to all replicas, including itself."""
     for holder, raw in list(publisher.take_unpublished()):
-        for each in all_replicas:
-            each.receive(publisher.replica, holder, raw)
+        for ledger in all_replicas:
+            ledger.receive(publisher.replica, holder, raw)
 
 
 def admit(

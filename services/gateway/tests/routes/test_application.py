@@ -315,7 +315,7 @@ async def test_users_see_and_remove_only_their_own_uploads(fakes: Any) -> None:
     """A user lists and removes only the user's own uploads. Other documents of the same name stay."""
     public = FakeDocument(StoredDocument("p", "a.md", "text/plain", "0" * 64, 1, 0.0))
     kept, deleted, other = stored("b.md", "ann-oid"), stored("a.md", "ann-oid"), stored("a.md", "bob")
-    owned = [FakeDocument(each.stored, (keys.own_oid("ann"),), {OWNER: "ann"}) for each in (kept, deleted)]
+    owned = [FakeDocument(document.stored, (keys.own_oid("ann"),), {OWNER: "ann"}) for document in (kept, deleted)]
     fakes.retriever.documents = {"docs": [public, *owned, other]}
     async with client_for(fakes, FakeIngest(), ANN, DOCS) as http:
         assert (await http.get("/list_uploaded")).json() == ["a.md", "b.md"]
@@ -323,7 +323,7 @@ async def test_users_see_and_remove_only_their_own_uploads(fakes: Any) -> None:
         assert response.status_code == 200, response.text
         assert (await http.get("/list_uploaded")).json() == ["b.md"]
         assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 404
-    remaining = {each.stored.document_id for each in fakes.retriever.documents["docs"]}
+    remaining = {document.stored.document_id for document in fakes.retriever.documents["docs"]}
     assert remaining == {"p", kept.stored.document_id, other.stored.document_id}
 
 

@@ -157,8 +157,10 @@ async def test_a_request_counts_once_in_the_quotas(fakes: Any, settings: Setting
 
 def usage_of(fakes: Any) -> list[tuple[int, int]]:
     """Return the tokens of each usage record of an answer."""
-    usage = [json.loads(each.payload) for each in fakes.records.written if ".usage." in each.subject]
-    return [(each.get("input_tokens", 0), each.get("output_tokens", 0)) for each in usage if each["route"] == PATH]
+    usage = [json.loads(record.payload) for record in fakes.records.written if ".usage." in record.subject]
+    return [
+        (entry.get("input_tokens", 0), entry.get("output_tokens", 0)) for entry in usage if entry["route"] == PATH
+    ]
 
 
 def pause_model(fakes: Any) -> None:

@@ -97,7 +97,7 @@ async def test_without_the_setting_there_is_no_page(fakes: Any, settings: Settin
     transport = httpx.ASGITransport(build_app(settings, fakes.services()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
         answers = [await http.get(path, headers={"accept": "text/html"}) for path in ("/", "/console/index.js")]
-    assert [each.status_code for each in answers] == [404, 404]
+    assert [answer.status_code for answer in answers] == [404, 404]
 
 
 def test_a_missing_page_prevents_the_start(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ async def test_documents_are_listed(client: httpx.AsyncClient, fakes: Any) -> No
     ]
     query = {"index": "docs", "page_token": page["next_page_token"]}
     rest = (await client.get("/documents", params=query)).json()
-    assert [(each["document_id"], each["has_original"]) for each in rest["documents"]] == [("b", False)]
+    assert [(document["document_id"], document["has_original"]) for document in rest["documents"]] == [("b", False)]
     assert rest["next_page_token"] is None
     assert (await client.get("/documents", params={"index": "none"})).status_code == 404
     for wrong in ("", "?index=a/b", "?index=docs&limit=0", "?index=docs&page_token=x"):

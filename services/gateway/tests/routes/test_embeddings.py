@@ -8,8 +8,8 @@ async def test_each_text_gets_a_vector(client: httpx.AsyncClient) -> None:
     response = await client.post("/v1/embeddings", json={"input": ["one two", "three"], "model": "fake-embedder"})
     assert response.status_code == 200
     answer = response.json()
-    assert [each["index"] for each in answer["data"]] == [0, 1]
-    assert all(len(each["embedding"]) == 2 for each in answer["data"])
+    assert [item["index"] for item in answer["data"]] == [0, 1]
+    assert all(len(item["embedding"]) == 2 for item in answer["data"])
     assert (answer["model"], answer["usage"]["prompt_tokens"]) == ("fake-embedder", 3)
     assert (await client.post("/v1/embeddings", json={"input": "one"})).json()["model"] == "fake-embedder"
 

@@ -98,10 +98,10 @@ def form(fields: Any) -> bytes:
     """
     parts = []
     for name, value in fields.items() if isinstance(fields, dict) else ():
-        for each in value if isinstance(value, list) else [value]:
+        for item in value if isinstance(value, list) else [value]:
             file = '; filename="x.txt"' if name.startswith("file") else ""
             named = quote(name, safe=" /")
-            parts.append(f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{named}"{file}\r\n\r\n{each}\r\n')
+            parts.append(f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{named}"{file}\r\n\r\n{item}\r\n')
     return "".join([*parts, f"--{BOUNDARY}--\r\n"]).encode()
 
 

@@ -95,5 +95,5 @@ def words(stream: bytes) -> str:
     """Return the text of an answer in either dialect."""
     lines = [line.removeprefix(b"data: ") for line in stream.splitlines()]
     objects = [json.loads(line) for line in lines if line.startswith(b"{")]
-    deltas = [each["choices"][0]["delta"] if each.get("choices") else each.get("delta", {}) for each in objects]
+    deltas = [event["choices"][0]["delta"] if event.get("choices") else event.get("delta", {}) for event in objects]
     return "".join(delta.get("content") or "" for delta in deltas)

@@ -32,7 +32,7 @@ async def test_an_index_is_created_with_settings(client: httpx.AsyncClient) -> N
 async def test_indexes_are_listed_in_detail(client: httpx.AsyncClient) -> None:
     """The detailed list has the same data of each index as its own route. The plain list has the names."""
     listed = (await client.get("/indexes", params={"details": "true"})).json()
-    assert [each["index_name"] for each in listed] == (await client.get("/indexes")).json() == ["docs", "empty"]
+    assert [index["index_name"] for index in listed] == (await client.get("/indexes")).json() == ["docs", "empty"]
     assert listed[0] == (await client.get("/indexes/docs")).json()
 
 

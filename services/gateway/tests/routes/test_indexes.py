@@ -29,7 +29,7 @@ async def test_documents_are_listed(client: httpx.AsyncClient) -> None:
     assert (len(first["text"]), first["is_truncated"], first["metadata"]["n"]) == (1000, True, 1)
     parameters: dict[str, Any] = {"limit": 100, "offset": 14, "max_text_length": 3}
     last = (await client.get("/indexes/docs/documents", params=parameters)).json()
-    assert [each["text"] for each in last["documents"]] == ["Tex"]
+    assert [document["text"] for document in last["documents"]] == ["Tex"]
     assert (await client.get("/indexes/docs/documents?offset=15")).json() == {
         "documents": [],
         "count": 0,
@@ -41,7 +41,7 @@ async def test_documents_are_filtered_by_metadata(client: httpx.AsyncClient) -> 
     """A document is listed if it meets all conditions, and the types of the values count."""
     path = "/indexes/docs/documents"
     page = (await client.get(path, params={"metadata_filter": '{"odd":true,"n":3}'})).json()
-    assert [each["doc_id"] for each in page["documents"]] == ["d3"]
+    assert [document["doc_id"] for document in page["documents"]] == ["d3"]
     assert (await client.get(path, params={"metadata_filter": '{"n":"3"}'})).json()["total_items"] == 0
 
 

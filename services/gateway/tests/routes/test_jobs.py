@@ -194,6 +194,6 @@ async def test_lanes_are_listed(client: httpx.AsyncClient) -> None:
     for number in range(9):
         await client.post("/documents", data={"index": "docs"}, files={"file": (f"{number}.md", b"x")})
     lanes = (await client.get("/jobs/lanes")).json()["lanes"]
-    assert [each["lane"] for each in lanes] == [1, 2, 3, 4]
-    assert [each["jobs"] for each in lanes] == [8, 1, 0, 0]
+    assert [lane["lane"] for lane in lanes] == [1, 2, 3, 4]
+    assert [lane["jobs"] for lane in lanes] == [8, 1, 0, 0]
     assert (lanes[0]["places"], lanes[-1]["places"]) == (8, None)

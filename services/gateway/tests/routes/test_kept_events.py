@@ -168,7 +168,7 @@ async def test_a_stored_answer_continues_without_its_client(
             read = await client.get(f"{PATH}/{name}")
             response = read.json()
             assert (response["status"], response["output"][0]["content"][0]["text"]) == ("completed", "At nine.")
-            usage = [each for each in fakes.records.written if each.subject.startswith("causeway.usage")]
+            usage = [record for record in fakes.records.written if record.subject.startswith("causeway.usage")]
             assert len(usage) == 1
         else:
             await serving
@@ -207,7 +207,7 @@ async def test_readers_share_a_subscription(leaving: LeavingClients, client: htt
             await asyncio.sleep(0.01)
     fakes.generator.gate.set()
     await serving
-    [first, *others] = [(await each).text for each in reading]
+    [first, *others] = [(await task).text for task in reading]
     assert others == [first, first]
     assert await metrics() == ("0.0", "0.0")
     assert (await client.get(f"{PATH}/{name}?stream=true")).text == first

@@ -50,8 +50,8 @@ async def test_one_path_serves_both_generations(port: int, mode: Any) -> None:
         assert client.server_info is not None
         assert client.server_info.name == "causeway"
         listed = (await client.list_tools()).tools
-        assert [each.name for each in listed] == ["search", "fetch", "ask", "list_indexes"]
-        assert all(each.output_schema for each in listed)
+        assert [tool.name for tool in listed] == ["search", "fetch", "ask", "list_indexes"]
+        assert all(tool.output_schema for tool in listed)
         found = structured(await client.call_tool("search", {"query": "the bridge", "top": 1}))
         [result] = found["results"]
         assert (result["id"], result["title"], result["page"]) == ("docs/d2", "guide-2.pdf", 2)
@@ -196,7 +196,7 @@ async def test_a_profile_limits_tools_and_indexes(fakes: Any, tmp_path: Any, set
     """A profile limits the tools and the indexes of its mount. All tools respect the limits."""
     client = client_with_profiles(fakes, tmp_path, settings)
     listed = await client.post("/help/mcp", json=message("tools/list"), headers=HEADERS)
-    assert [each["name"] for each in listed.json()["result"]["tools"]] == ["search", "fetch", "ask"]
+    assert [tool["name"] for tool in listed.json()["result"]["tools"]] == ["search", "fetch", "ask"]
     refused = await client.post("/help/mcp", json=message("tools/call", name="list_indexes"), headers=HEADERS)
     assert "Unknown tool" in refused.json()["error"]["message"]
     found = (await call(client, "search", "/help/mcp", query="ferry"))["structuredContent"]["results"]
@@ -207,7 +207,7 @@ async def test_a_profile_limits_tools_and_indexes(fakes: Any, tmp_path: Any, set
     result = await call(client, "fetch", "/help/mcp", id="empty/d1")
     assert result["content"][0]["text"] == "id: this front end does not offer the index 'empty'."
     listed = await call(client, "list_indexes", "/narrow/mcp")
-    assert [each["name"] for each in listed["structuredContent"]["indexes"]] == ["empty"]
+    assert [index["name"] for index in listed["structuredContent"]["indexes"]] == ["empty"]
     assert (await call(client, "search", "/narrow/mcp", query="x"))["structuredContent"] == {"results": []}
     assert (await call(client, "fetch", "/narrow/mcp", id="docs/d1"))["isError"]
 
@@ -222,7 +222,7 @@ async def test_a_profile_has_its_own_prompts(fakes: Any, tmp_path: Any, settings
     assert (await request("/mcp", "prompts/list"))["result"]["prompts"] == []
     [prompt] = (await request("/help/mcp", "prompts/list"))["result"]["prompts"]
     assert (prompt["name"], prompt["title"]) == ("brief", "A brief")
-    arguments = [(each["name"], each["required"]) for each in prompt["arguments"]]
+    arguments = [(argument["name"], argument["required"]) for argument in prompt["arguments"]]
     assert arguments == [("subject", True), ("tone", False)]
     made = await request("/help/mcp", "prompts/get", name="brief", arguments={"subject": "{tone}"})
     assert made["result"]["messages"] == [
@@ -259,7 +259,7 @@ async def test_passages_are_redacted_or_blocked(fakes: Any, tmp_path: Any, setti
         assert read["structuredContent"]["text"] == text
     client = client_with_profiles(fakes, tmp_path, settings, f"{side}: [{{id: words, action: block}}]")
     found = (await call(client, "search", "/help/mcp", query="leaves at nine"))["structuredContent"]["results"]
-    assert [each["id"] for each in found] == ["docs/d2"]
+    assert [result["id"] for result in found] == ["docs/d2"]
     read = await call(client, "fetch", "/help/mcp", id="docs/d1", offset=12)
     assert (read["isError"], read["content"][0]["text"]) == (True, "Nothing to see here.")
 
@@ -277,7 +277,7 @@ async def test_an_answer_lists_its_citations(client: httpx.AsyncClient, fakes: A
     [citation] = answer["citations"]
     assert (citation["label"], citation["id"], citation["page"]) == ("guide-1.pdf#page=1", "docs/d1", 1)
     url = "http://gateway/content/guide-1.pdf?index=docs#page=1"
-    assert [each["text"] for each in result["content"]] == [
+    assert [part["text"] for part in result["content"]] == [
         answer["answer"],
         f"Sources:\n[guide-1.pdf#page=1] {url}",
     ]
@@ -290,7 +290,7 @@ async def test_a_citation_names_every_document_of_this_name(client: httpx.AsyncC
     fakes.generator.script = type(fakes.generator).saying("At nine [guide-1.pdf#page=1].").script
     result = await call(client, "ask", question="When does the ferry leave?")
     cited = result["structuredContent"]["citations"]
-    assert {(each["label"], each["id"]) for each in cited} == {
+    assert {(citation["label"], citation["id"]) for citation in cited} == {
         ("guide-1.pdf#page=1", "docs/d1"),
         ("guide-1.pdf#page=1", "docs/d2"),
     }
@@ -315,13 +315,13 @@ async def test_the_client_receives_the_progress_of_an_answer(port: int, mode: An
 async def test_documents_are_resources(port: int, fakes: Any, mode: Any) -> None:
     """Documents have a resource template, a list in pages and readable parts. An unknown document is an error."""
     stored = [StoredDocument(f"d{at:03}", f"g {at}.md", "text/markdown", "", 1, 0.0) for at in range(150)]
-    fakes.retriever.documents = {"docs": [FakeDocument(each) for each in stored]}
+    fakes.retriever.documents = {"docs": [FakeDocument(document) for document in stored]}
     async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
         [template] = (await client.list_resource_templates()).resource_templates
         assert template.uri_template.startswith("causeway://{index}/{document}")
         first = await client.list_resources()
         rest = await client.list_resources(cursor=first.next_cursor)
-        names = [each.name for each in (*first.resources, *rest.resources)]
+        names = [resource.name for resource in (*first.resources, *rest.resources)]
         assert names == [f"docs/d{at:03}" for at in range(150)]
         assert rest.next_cursor is None
         [part] = (await client.read_resource("causeway://docs/d1?offset=4&length=5")).contents

@@ -62,7 +62,9 @@ argument_values = {
 
 def arguments(name: str) -> st.SearchStrategy[Any]:
     """Return a strategy of arguments of a tool, mostly valid ones."""
-    known = st.fixed_dictionaries({}, optional={each: mostly(argument_values[each]) for each in ARGUMENTS[name]})
+    known = st.fixed_dictionaries(
+        {}, optional={argument: mostly(argument_values[argument]) for argument in ARGUMENTS[name]}
+    )
     return mostly(known, st.dictionaries(texts, values, max_size=3))
 
 

@@ -26,12 +26,14 @@ async def url(fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]) -
     calls = RunningCalls(), RunningCalls()
 
     async def notify_both(name: str) -> None:
-        for each in calls:
-            each.cancel_here(name)
+        for running_calls in calls:
+            running_calls.cancel_here(name)
 
-    for each in calls:
-        each.notify = notify_both
-    apps = itertools.cycle([build_app(settings, replace(fakes.services(), calls=each)) for each in calls])
+    for running_calls in calls:
+        running_calls.notify = notify_both
+    apps = itertools.cycle(
+        [build_app(settings, replace(fakes.services(), calls=running_calls)) for running_calls in calls]
+    )
 
     async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
         await next(apps)(scope, receive, send)

@@ -65,7 +65,10 @@ async def test_a_request_can_choose_the_mode(
     search = {"index_name": "docs", "query": "q"}
     for fields in ({}, {"retrieval_mode": "text", "semantic_ranker": True}):
         assert (await client.post("/retrieve", json={**search, **fields})).status_code == 200
-    assert [(each.mode.value, each.semantic_ranker) for each in retrievals] == [("hybrid", False), ("text", True)]
+    assert [(retrieval.mode.value, retrieval.semantic_ranker) for retrieval in retrievals] == [
+        ("hybrid", False),
+        ("text", True),
+    ]
     wrong = await client.post("/retrieve", json={**search, "retrieval_mode": "best"})
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "retrieval_mode")
 

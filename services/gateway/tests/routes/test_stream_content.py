@@ -21,7 +21,7 @@ WORDS: dict[str, Any] = {"detectors": {"words": {}}}
 
 
 def lines(*objects: dict[str, Any]) -> bytes:
-    return b"".join(json.dumps(each).encode() + b"\n" for each in objects)
+    return b"".join(json.dumps(value).encode() + b"\n" for value in objects)
 
 
 async def test_findings_have_positions_in_the_whole_content(client: httpx.AsyncClient) -> None:

@@ -56,7 +56,7 @@ async def test_documents_are_updated(client: httpx.AsyncClient, fakes: Any) -> N
     ]
     response = await client.post("/indexes/docs/documents", json={"documents": documents})
     assert response.status_code == 200
-    ids = {group: [each["doc_id"] for each in listed] for group, listed in response.json().items()}
+    ids = {group: [document["doc_id"] for document in listed] for group, listed in response.json().items()}
     assert ids == {"updated_documents": ["b", "c"], "unchanged_documents": ["a"], "not_found_documents": ["x"]}
     assert response.json()["updated_documents"][0]["metadata"] == {"n": 1}
     assert set(fakes.indexes.indexes["docs"]) == {"a", "b", "c"}
@@ -181,13 +181,13 @@ async def test_many_documents_keep_their_order(client: httpx.AsyncClient) -> Non
     """The response lists a thousand documents in the order of the request."""
     documents = [{"doc_id": f"{number * 7919 % 1000}", "text": f"Text {number}"} for number in range(1000)]
     response = await add(client, *documents)
-    assert [each["doc_id"] for each in response.json()] == [each["doc_id"] for each in documents]
+    assert [document["doc_id"] for document in response.json()] == [document["doc_id"] for document in documents]
 
 
 async def test_equal_texts_are_one_document(client: httpx.AsyncClient, fakes: Any) -> None:
     """Equal texts are one document. The response has an entry for each text of the request."""
     response = await add(client, {"text": "A"}, {"text": "B"}, {"text": "A", "metadata": {"n": 1}}, index="new")
-    assert [(each["text"], each["metadata"]) for each in response.json()] == [
+    assert [(document["text"], document["metadata"]) for document in response.json()] == [
         ("A", {"n": 1}),
         ("B", {}),
         ("A", {"n": 1}),

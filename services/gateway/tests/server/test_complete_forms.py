@@ -16,7 +16,7 @@ TYPE = b'Multipart/Form-Data; boundary="X"'
 
 async def read(pieces: Sequence[bytes], media: bytes = TYPE) -> bytes:
     """Return the body that the application reads."""
-    messages: list[Message] = [{"type": "http.request", "body": each, "more_body": True} for each in pieces]
+    messages: list[Message] = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     messages[-1]["more_body"] = False
     received = []
 

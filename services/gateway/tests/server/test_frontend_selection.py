@@ -152,7 +152,7 @@ async def test_a_profile_without_models_offers_the_default_one(client: httpx.Asy
     """A profile without a list of models offers only its own model."""
     fakes.generator.offered = (Model("small", 8, "tests", 0, ready=True), Model("large", 8, "tests", 0, ready=True))
     listed = (await client.get("/plain/v1/models")).json()["data"]
-    assert [each["id"] for each in listed] == ["small"]
+    assert [model["id"] for model in listed] == ["small"]
     body = {"messages": [{"role": "user", "content": "When?"}]}
     for path, request in (("/v1/chat/completions", body), ("/chat", question())):
         named = request | {"model": "small"} if request is body else question(model="small")
@@ -185,7 +185,7 @@ async def test_a_limited_front_end_hides_routes_of_all_indexes(client: httpx.Asy
 
 
 @pytest.mark.parametrize(
-    "chat", [chat for each in registrations() for chat in each.chats], ids=lambda chat: chat.path
+    "chat", [chat for registration in registrations() for chat in registration.chats], ids=lambda chat: chat.path
 )
 async def test_chats_of_a_limited_front_end_use_only_its_indexes(
     client: httpx.AsyncClient, fakes: Any, chat: ChatRoute
@@ -200,7 +200,7 @@ async def test_chats_of_a_limited_front_end_use_only_its_indexes(
 
 
 @pytest.mark.parametrize(
-    "chat", [chat for each in registrations() for chat in each.chats], ids=lambda chat: chat.path
+    "chat", [chat for registration in registrations() for chat in registration.chats], ids=lambda chat: chat.path
 )
 async def test_a_slash_at_the_end_changes_nothing(client: httpx.AsyncClient, fakes: Any, chat: ChatRoute) -> None:
     """A slash at the end of the path changes neither the profile nor its limits."""
@@ -309,7 +309,7 @@ async def test_offered_models_are_listed(
 ) -> None:
     """The list has the models that the profile offers. Other models are unknown."""
     fakes.generator.offered = tuple(Model(name, 0, "tests", 0, ready=True) for name in ("small", "large", "other"))
-    names = {each["id"] for each in (await client.get(f"/{mount}v1/models")).json()["data"]}
+    names = {model["id"] for model in (await client.get(f"/{mount}v1/models")).json()["data"]}
     assert names == listed
     for name in ("small", "large", "other"):
         status = (await client.get(f"/{mount}v1/models/{name}")).status_code

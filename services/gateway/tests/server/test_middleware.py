@@ -88,7 +88,7 @@ async def test_a_request_without_a_trace_gets_a_new_trace_id(client: httpx.Async
         headers = [] if header is None else [(b"traceparent", header.encode("latin-1"))]
         ids.add((await client.get("/jobs/none", headers=headers)).headers["x-trace-id"])
     assert len(ids) == 2
-    assert all(int(each, 16) for each in ids)
+    assert all(int(trace_id, 16) for trace_id in ids)
 
 
 async def test_calls_belong_to_the_clients_trace(fakes: Any, client: httpx.AsyncClient) -> None:

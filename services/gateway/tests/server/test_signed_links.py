@@ -78,8 +78,8 @@ class Gateway:
         self.fakes = fakes
         self.headers = self.key("north")
         fakes.retriever.indexes["docs"] = [
-            replace(each, has_original=True, generation=7, oids=("ann",))
-            for each in fakes.retriever.indexes["docs"]
+            replace(passage, has_original=True, generation=7, oids=("ann",))
+            for passage in fakes.retriever.indexes["docs"]
         ]
         self.store()
         fakes.originals.contents["north", DIGEST] = BYTES
@@ -205,7 +205,7 @@ async def test_only_citations_become_links(gateway: Gateway) -> None:
         gateway.set_answer(*text)
         assert await gateway.ask(stream=True) == text
     gateway.fakes.retriever.indexes["docs"] = [
-        replace(each, has_original=False) for each in gateway.fakes.retriever.indexes["docs"]
+        replace(passage, has_original=False) for passage in gateway.fakes.retriever.indexes["docs"]
     ]
     gateway.set_answer(ANSWER)
     assert await gateway.ask() == ANSWER
@@ -225,15 +225,15 @@ async def test_invalid_links_get_the_same_refusal(gateway: Gateway) -> None:
     head, _, signature = link.partition("?link=")
     other = LinkKeys.of(b"o" * 32, now=gateway.clock)
     foreign = other.sign(gateway.fakes.link_keys.verify(signature))
-    wrong = [f"{head}?link={each}" for each in ("", "x", signature[:-1], f"{signature}a", foreign)]
-    answers = [await gateway.open_link(each) for each in wrong]
+    wrong = [f"{head}?link={invalid}" for invalid in ("", "x", signature[:-1], f"{signature}a", foreign)]
+    answers = [await gateway.open_link(path) for path in wrong]
     with_key = await gateway.open_link(wrong[1], headers=gateway.headers)
     gateway.clock.now += LIFETIME_SECONDS + 1
     answers += [await gateway.open_link(link), with_key]
-    assert {(each.status_code, each.text) for each in answers} == {
+    assert {(answer.status_code, answer.text) for answer in answers} == {
         (403, '{"error":"The link is invalid or has expired. Ask again to get a new one."}')
     }
-    assert all("etag" not in each.headers for each in answers)
+    assert all("etag" not in answer.headers for answer in answers)
 
 
 async def test_a_link_is_for_one_version_of_one_document(gateway: Gateway) -> None:
