@@ -1,4 +1,4 @@
-"""Handlers for tests behind real methods, servers and channels, and the logs of a test."""
+"""Fixtures: functions served as gRPC methods over a real server and channel, NATS, and the log of a test."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack

@@ -137,7 +137,7 @@ def test_a_subject_names_the_lane_and_the_owner(one: tuple[str, str], other: tup
 def _matches(pattern: str, subject: str) -> bool:
     wanted, found = pattern.split("."), subject.split(".")
     return len(wanted) == len(found) and all(
-        each in ("*", token) for each, token in zip(wanted, found, strict=True)
+        part in ("*", token) for part, token in zip(wanted, found, strict=True)
     )
 
 

@@ -110,7 +110,7 @@ async def test_concurrent_processes_get_the_same_streams(nats_url: str) -> None:
     clients = [await connect(nats_url, f"test-{n}") for n in range(8)]
     transports = await asyncio.gather(*(ingest_transport(client) for client in clients))
     assert len({transport.epoch for transport in transports}) == 1
-    await asyncio.gather(*(each.jobs.put(str(n), b"x") for n, each in enumerate(transports)))
+    await asyncio.gather(*(transport.jobs.put(str(n), b"x") for n, transport in enumerate(transports)))
     assert sorted(await transports[0].jobs.keys()) == sorted(map(str, range(8)))
     for client in clients:
         await client.close()

@@ -17,8 +17,8 @@ from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 
 SERVICES = [
-    each.DESCRIPTOR.services_by_name[name]
-    for each, name in (
+    messages.DESCRIPTOR.services_by_name[name]
+    for messages, name in (
         (generator_pb2, "GeneratorService"),
         (guardrails_pb2, "GuardrailsService"),
         (retriever_pb2, "RetrieverService"),
@@ -34,24 +34,24 @@ class Servicer:
         self.calls = 0
         self._ending = ending
 
-    async def _called(self, context: Any) -> None:
+    async def _handle(self, context: Any) -> None:
         self.calls += 1
         await self._ending(context)
 
     async def DetectText(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        await self._called(context)
+        await self._handle(context)
         return guardrails_pb2.DetectTextResponse()
 
     async def Generate(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        await self._called(context)
+        await self._handle(context)
         yield generator_pb2.GenerateResponse()
 
     async def Upsert(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        await self._called(context)
+        await self._handle(context)
         return retriever_pb2.UpsertResponse()
 
     async def Detect(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        await self._called(context)
+        await self._handle(context)
         yield guardrails_pb2.DetectResponse()
 
 

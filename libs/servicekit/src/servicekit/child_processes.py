@@ -105,7 +105,7 @@ class Child:
         try:
             size = int.from_bytes(await self._process.stdout.readexactly(PREFIX))
             if size > self._max_frame_bytes:
-                raise ValueError(f"a frame of {size} bytes")
+                raise ValueError(f"a frame of {size} bytes exceeds the limit of {self._max_frame_bytes} bytes")
             return await self._process.stdout.readexactly(size)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise ChildEnded(await self._end()) from error
@@ -139,8 +139,8 @@ class Child:
     async def _end(self) -> int:
         """Close the pipes and wait for the process; return its exit code.
 
-        `asyncio` waits for the end of the pipes, too. A pipe does not end while it is full of data that are not
-        read, or while another process holds it.
+        `asyncio` waits for the end of the pipes, too. A pipe does not end while it contains unread data, or
+        while another process has it open.
         """
         for pipe in (0, 1):
             if transport := self._process._transport.get_pipe_transport(pipe):  # type: ignore[attr-defined]  # it has no public name
@@ -186,20 +186,20 @@ class ChildProcesses:
             ChildNotStarted: A process does not start.
         """
         async with self._free:
-            child = await self._idle_or_new()
-            is_free = False
+            child = await self._acquire()
+            is_reusable = False
             try:
                 try:
                     yield child
                 finally:
-                    is_free = await child.confirms_end()
+                    is_reusable = await child.confirms_end()
             finally:
-                if is_free:
+                if is_reusable:
                     self._idle.append(child)
                 else:
                     await child.kill()
 
-    async def _idle_or_new(self) -> Child:
+    async def _acquire(self) -> Child:
         """Return an idle process, or start one. An idle process that has ended is not an error."""
         while self._idle:
             child = self._idle.pop()

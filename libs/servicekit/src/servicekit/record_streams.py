@@ -101,7 +101,7 @@ async def horizon(jetstream: JetStreamContext, info: StreamInfo) -> float:
 async def age_of(jetstream: JetStreamContext, stream: str, sequence: int, subject: str | None = None) -> float:
     """Return the age of a message in seconds; 0 if there is no message.
 
-    With a subject, this is the first message of the subject at or after the sequence.
+    With a subject, the message is the first one of the subject at or after the sequence.
     """
     try:
         first = await jetstream.get_msg(stream, sequence, subject, next=True if subject else None)
@@ -149,7 +149,7 @@ def _tenant_pattern(subject: str) -> str:
 
 
 def _max_records_per_tenant(counts: Mapping[str, int], total: int) -> int:
-    """Return the maximum number of records per tenant, so that all tenants together keep ``total`` records."""
+    """Return the maximum number of records per tenant, so that all tenants together keep at most ``total``."""
     left, tenants = total, len(counts)
     for count in sorted(counts.values()):
         if count * tenants > left:

@@ -156,24 +156,27 @@ class NatsLink:
         """Return the bucket of the quotas. Create the bucket again if the server has lost it.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS is not connected.
+            Exception: One of `NATS_FAILURES`: the call failed.
         """
         client = self._ready("The bucket of the quotas", self._client)
         return await transport.quotas_bucket(client, replicas=self._replicas)
 
     async def link_keys(self) -> KeyValue:
-        """Return the bucket of the keys that sign links. Create it on first use.
+        """Return the bucket of the keys that sign links. Create it if it is missing.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS is not connected.
+            Exception: One of `NATS_FAILURES`: the call failed.
         """
         return await self._period_keys(keys.LINK_KEYS_BUCKET, _LINK_KEY_HOURS)
 
     async def content_keys(self) -> KeyValue:
-        """Return the bucket of the keys that encrypt contents. Create it on first use.
+        """Return the bucket of the keys that encrypt contents. Create it if it is missing.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS is not connected.
+            Exception: One of `NATS_FAILURES`: the call failed.
         """
         return await self._period_keys(keys.CONTENT_KEYS_BUCKET, _CONTENT_KEY_HOURS)
 
@@ -290,7 +293,7 @@ class NatsLink:
                 self._problem = ""
                 if not self._watching:
                     # Do not use a task group: it cancels each task only once, and nats-py may lose the cancellation
-                    # (`servicekit.tasks.ended`).
+                    # (`servicekit.tasks.cancel_and_wait`).
                     self._watching = [
                         asyncio.create_task(StreamLevels(client, STREAMS).watch()),
                         asyncio.create_task(trim_full_streams(self._records)),
