@@ -42,7 +42,7 @@ class Originals(Protocol):
 
         Raises:
             NotFound: The object does not exist.
-            Unavailable: The store does not answer.
+            Unavailable: The store does not answer, or the bytes in it are damaged.
         """
         ...
 

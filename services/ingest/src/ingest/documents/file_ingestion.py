@@ -98,6 +98,7 @@ class FileIngestion:
             PermissionDenied, UpstreamRejected: The document cannot be fetched from its URL.
             Conflict: The index has vectors of an embedding model that is not configured.
             Unavailable, DeadlineExceeded: A dependency does not answer.
+            ParserDefect: The parser has a defect.
             OwnershipLost: Another worker runs the job, or the job has ended.
         """
         properties, existing = await self._index.look_up(job, job.document.document_id)

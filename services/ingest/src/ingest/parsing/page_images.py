@@ -52,20 +52,20 @@ class PageImages:
         if self._scans is ScanMode.OFF or self._reported_limit:
             return
         small = left_out = 0
-        examined = 0 if self._count >= _MAX_IMAGES else _MAX_OBJECTS
+        max_objects = 0 if self._count >= _MAX_IMAGES else _MAX_OBJECTS
         large: list[Box] = []
         page = self._document[number]
         try:
             width, height = page.get_size()
             with contextlib.suppress(pdfium.PdfiumError):
-                for box in self._new(page, examined):
+                for box in self._new(page, max_objects):
                     share = _area(box) / (width * height)
                     if share >= _MIN_READ_SHARE:
                         large.append(box)
                     elif share >= _MIN_REPORTED_SHARE:
                         small += 1
                 self._count += len(large)
-                for box, _ in _images(page, examined, raw.FPDFPage_CountObjects(page)):
+                for box, _ in _images(page, max_objects, raw.FPDFPage_CountObjects(page)):
                     left_out += _area(box) / (width * height) >= _MIN_READ_SHARE
             if self._scans is ScanMode.READ:
                 yield from _cut_out(page, number, large)
@@ -76,7 +76,7 @@ class PageImages:
             subject = "An image on the page was" if unread == 1 else f"{unread} images on the page were"
             reason = " too small to be read." if self._scans is ScanMode.READ else f" not read.{self._scans.advice}"
             yield Omission("Unreadable", subject + reason, number + 1)
-        if left_out and examined:
+        if left_out and max_objects:
             limit = f"Images are searched among the first {_MAX_OBJECTS} objects of a page."
             yield Omission("TooLarge", f"Large images on the page were not read: {left_out}. {limit}", number + 1)
         elif left_out:
