@@ -15,6 +15,7 @@ from gateway.domain.indexes import IndexRebuild, IndexSettings, IndexSummary, St
 from gateway.domain.text_documents import DocumentPage, Equals, ListedDocument
 
 _FIELDS = {"embedding": "embedding_model"}
+"""The retriever's name of a setting, if the name differs from the name in the gateway's API."""
 _NAMES = {field: name for name, field in _FIELDS.items()}
 FUSIONS: "Mapping[str | None, retriever_pb2.Fusion.ValueType]" = {
     None: retriever_pb2.FUSION_UNSPECIFIED,

@@ -22,7 +22,7 @@ _STREAM = response_keys.RESPONSE_JOB_STREAM
 _MAX_BYTES = 1_000_000
 _RETRY_AFTER = 15.0
 _SHARE_DIVISOR = 8
-"""Before the next count, a gateway accepts this fraction of a tenant's free places: one eighth."""
+"""Before the next count of a tenant's jobs, a gateway accepts at most one eighth of the tenant's free places."""
 _MAX_TENANTS = 1000
 _decode = msgspec.msgpack.Decoder(ResponseJob).decode
 

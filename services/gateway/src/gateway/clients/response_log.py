@@ -78,7 +78,7 @@ class NatsResponseLog:
             jetstream = await self._stream()
             try:
                 ack = await call_nats(
-                    _fenced(jetstream, subject, message, after), deadline, _TARGET, max_seconds=_TRY_SECONDS
+                    _append_fenced(jetstream, subject, message, after), deadline, _TARGET, max_seconds=_TRY_SECONDS
                 )
             except (Unavailable, Conflict) as error:
                 # The stream may have stored the message even though the acknowledgement was lost.
@@ -186,7 +186,12 @@ def _age(subject: str) -> str:
     return subject.rpartition("_")[2]
 
 
-async def _fenced(jetstream: JetStreamContext, subject: str, message: bytes, after: int) -> int:
+async def _append_fenced(jetstream: JetStreamContext, subject: str, message: bytes, after: int) -> int:
+    """Append a message to a log whose last entry has the position ``after``, and return the new position.
+
+    Raises:
+        Conflict: The last entry has another position.
+    """
     headers = {Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(after)}
     try:
         ack = await jetstream.publish(subject, message, timeout=_TRY_SECONDS, stream=_STREAM, headers=headers)

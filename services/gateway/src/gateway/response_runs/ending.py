@@ -18,8 +18,9 @@ from gateway.response_runs.partial import FAILED, last_event, output_of
 from gateway.response_runs.peers import Peers
 
 _log = structlog.get_logger(__name__)
-_MAX_TRIES = 20
-_CLOCK_SLACK = 15.0
+_MAX_ATTEMPTS = 20
+_CLOCK_SLACK_SECONDS = 15.0
+"""The maximum difference between the clocks of two gateways."""
 GATEWAY_STOPPED: dict[str, Any] = {"code": "server_error", "message": "The gateway that answered has stopped."}
 
 
@@ -72,7 +73,7 @@ class Ending:
             return False
         if last is not None and self._peers.has_stopped(last.writer):
             return True
-        return time.time() - float(stored.object["created_at"]) > self._timeout + _CLOCK_SLACK
+        return time.time() - float(stored.object["created_at"]) > self._timeout + _CLOCK_SLACK_SECONDS
 
     async def end(
         self,
@@ -95,7 +96,7 @@ class Ending:
             Conflict: All attempts met a concurrent change of the log.
         """
         writer = self._peers.writer()
-        for _ in range(_MAX_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             events, last = await self._read_events(principal, name, deadline)
             if last is not None and last.deleted:
                 return None

@@ -24,7 +24,7 @@ _READ_SECONDS = 10.0
 _SILENT_SECONDS = 1.0
 _CHECK_SECONDS = 5.0  # at least, between two reads of the stored response of a silent log
 _RETRY_SECONDS = 0.2
-_MAX_TRIES = 10
+_MAX_ATTEMPTS = 10
 
 OnSilence = Callable[[Principal, str, Entry, bool], Awaitable[None]]
 """Parameters: the owner and the id of a response, its last entry, and whether to read the stored response."""
@@ -312,7 +312,7 @@ async def _read(feed: Feed, name: str, position: int) -> Sequence[Entry]:
     Raises:
         NotFound: The log does not contain the entries any more.
     """
-    for _ in range(_MAX_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         if found := await feed.read(position):
             return found
         if feed.last.position <= position:
