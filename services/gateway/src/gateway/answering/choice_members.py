@@ -144,7 +144,7 @@ class ChoiceMembers:
         if isinstance(event, Delta) and event.delta_json:
             for name, value in members_of(event.delta_json).items():
                 if name in _CALLS:
-                    continue  # `HeldChoice` takes them
+                    continue  # `HeldChoice` collects the tool calls
                 if name in STREAMED and isinstance(value, str):
                     self.pieces.append((name, value))
                 else:

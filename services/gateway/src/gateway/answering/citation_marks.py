@@ -11,7 +11,7 @@ def names_of(passages: Iterable[Passage]) -> frozenset[str]:
 
 
 class MarkScanner:
-    """Finds the citation marks of some names in a streamed text. Only an exact name makes a mark.
+    """Finds the citation marks of some names in a streamed text. Only an exact name is a mark.
 
     The result does not depend on the sizes of the pieces. The scanner holds back a possible beginning of a mark
     until the following text completes or excludes the mark. It holds back at most the length of the longest mark.

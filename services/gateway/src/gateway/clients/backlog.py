@@ -43,7 +43,7 @@ class Backlog:
         self._waiting: dict[str, _Waiting] = {}
 
     async def lane(self, transport: IngestTransport, tenant: str) -> int:
-        """Return the lane of the tenant's next job, and count the job: the first lane with room for this tenant.
+        """Count the tenant's next job and return its lane: the first lane below its limit for this tenant.
 
         The first lanes therefore contain only a few jobs of each tenant, even if one tenant has many jobs.
 

@@ -25,7 +25,7 @@ _STREAM = f"KV_{keys.JOBS_BUCKET}"
 _MAX_EXAMINED = 2000
 """The maximum number of jobs that one page examines, because a filter without matches must not read all jobs."""
 _YIELD_INTERVAL = 100
-"""The number of jobs that a page examines before it lets other tasks run."""
+"""The number of jobs after which a page yields to other tasks."""
 _QUIET_SECONDS = 5.0
 _READ_SECONDS = 10.0
 _MAX_ATTEMPTS = 10

@@ -98,7 +98,7 @@ class NatsResponseJobs:
             if free <= 0:
                 message = f"background: {self._limit} of your responses wait or run. Try again later."
                 raise RateLimited(message, field="background", retry_after=_RETRY_AFTER)
-            # Other gateways may use some of the room at the same time.
+            # Other gateways may use some of the free places at the same time.
             left = max(1, free // _SHARE_DIVISOR)
         self._left[tenant] = left - 1
         while len(self._left) > _MAX_TENANTS:
