@@ -3,8 +3,8 @@
 Usage: python bench/bench_console.py [SECONDS]
 
 The program starts a platform and Chromium. The page receives 100 tokens per second. The program prints the number
-of frames, and the numbers of frames of more than 25 and 50 ms. The result depends on the load of the machine: run
-the benchmark on a quiet machine.
+of frames, the numbers of frames of more than 25 and 50 ms, and the median and the longest frame. The result depends
+on the load of the machine: run the benchmark on a quiet machine.
 """
 
 import json
@@ -40,12 +40,12 @@ def main() -> int:
         print("chromium is not installed; install it with `apt-get install chromium`", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as data, stack(Path(data), {}) as running:
-        print(json.dumps(measured(running["url"], program, seconds)))
+        print(json.dumps(measure(running["url"], program, seconds)))
     return 0
 
 
-def measured(url: str, program: str, seconds: float) -> dict[str, Any]:
-    """Return the times of the frames while an answer streams."""
+def measure(url: str, program: str, seconds: float) -> dict[str, Any]:
+    """Stream an answer in the console; return the number of frames and their durations in milliseconds."""
     tokens = long_answer(200)[: int(seconds * TOKENS_PER_SECOND)]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])

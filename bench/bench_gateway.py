@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 import report
-from comparison import Case, Stub, arguments_of, compare
+from comparison import Case, Stub, compare, parse_arguments
 from contenders import contenders
 
 PACE = 0.01
@@ -30,7 +30,7 @@ def cases(stub: Stub) -> Iterator[Case]:
 
 def main() -> int:
     """Run the benchmark, and write the table, the plot and the figures."""
-    arguments = arguments_of(__doc__)
+    arguments = parse_arguments(__doc__)
     begin = time.monotonic()
     loads = {stub: tuple(cases(stub)) for stub in (STUBS[:2] if arguments.quick else STUBS)}
     seconds = 1.0 if arguments.quick else 2.0

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from comparison import Case, Row, Stub, arguments_of, compare
+from comparison import Case, Row, Stub, compare, parse_arguments
 from contenders import GUARDED, OURS, guarded_contenders
 
 NEMO, IORAILS = "NeMo Guardrails", "NeMo Guardrails, IORails"
@@ -91,7 +91,7 @@ def page(result: dict[str, Any]) -> str:
 
 def main() -> int:
     """Run the benchmark, and write the table and the figures."""
-    arguments = arguments_of(__doc__)
+    arguments = parse_arguments(__doc__)
     begin = time.monotonic()
     seconds = 1.0 if arguments.quick else 3.0
     result = compare(guarded_contenders(), LOADS, line, only=arguments.only, seconds=seconds)

@@ -33,7 +33,7 @@ LONG_DOCUMENTS = 30
 LONG_SECTIONS = 40
 SECTION_WORDS = 110
 FILE_WORDS = 60
-EMBEDDED = 1200
+EMBEDDED_TEXTS = 1200
 FILES_PER_REQUEST = 250
 WORDS = (
     *(
@@ -63,6 +63,8 @@ class Row:
     """The results for one kind of documents.
 
     Attributes:
+        accepted_seconds: Seconds from the first upload until the gateway has accepted all documents.
+        seconds: Seconds from the first upload until all documents are searchable.
         alone: Chunks per second of the embedding model alone, with texts of the same lengths.
         share: ``chunks_a_second`` divided by ``alone``.
         cpu_ms: CPU milliseconds per chunk of all processes. `alone_cpu_ms` is the CPU of the embedding model alone.
@@ -125,11 +127,11 @@ async def stack() -> AsyncIterator[dict[str, Any]]:
             stderr=asyncio.subprocess.DEVNULL,
         )
         try:
-            described = Path(directory) / "stack.json"
+            description = Path(directory) / "stack.json"
             async with asyncio.timeout(90):
-                while not described.exists():  # noqa: ASYNC110  # another process writes it
+                while not description.exists():  # noqa: ASYNC110  # another process writes it
                     await asyncio.sleep(0.1)
-            yield json.loads(described.read_text())
+            yield json.loads(description.read_text())
         finally:
             process.send_signal(signal.SIGTERM)
             await process.wait()
@@ -138,20 +140,20 @@ async def stack() -> AsyncIterator[dict[str, Any]]:
 class Bench:
     """Uploads documents to a stack, and measures its processes."""
 
-    def __init__(self, described: dict[str, Any], http: httpx.AsyncClient, jetstream: Any) -> None:
-        self._pids = {name: service["pid"] for name, service in described["services"].items()}
+    def __init__(self, description: dict[str, Any], http: httpx.AsyncClient, jetstream: Any) -> None:
+        self._pids = {name: service["pid"] for name, service in description["services"].items()}
         self._http = http
         self._jetstream = jetstream
         self.memory: dict[str, float] = {}
 
     async def _unfinished(self) -> int:
-        """Return the number of running jobs, and record the memory of the processes."""
+        """Return the number of unfinished jobs, and record the peak memory of the processes."""
         for name, pid in self._pids.items():
             self.memory[name] = max(self.memory.get(name, 0.0), memory_mib([pid]))
         info = await self._jetstream.stream_info(keys.INGEST_STREAM)
         return int(info.state.messages)
 
-    async def _chunks(self, index: str) -> tuple[int, int]:
+    async def _count_searchable(self, index: str) -> tuple[int, int]:
         """Return the number of searchable documents and of their chunks."""
         documents = chunks = 0
         token: str | None = ""
@@ -165,9 +167,16 @@ class Bench:
         return documents, chunks
 
     async def run(
-        self, name: str, documents: list[tuple[str, bytes]], alone: tuple[float, float], most: float
+        self, name: str, documents: list[tuple[str, bytes]], alone: tuple[float, float], max_seconds: float
     ) -> Row:
-        """Upload the documents, and wait until they are searchable, at most for a number of seconds."""
+        """Upload the documents, wait until they are searchable, and return the results.
+
+        Args:
+            name: The name of the kind of documents. The index has the same name, with hyphens.
+            documents: The file name and the content of each document.
+            alone: The texts per second and the CPU milliseconds per text of the embedding model alone.
+            max_seconds: The maximum time of the upload and the wait.
+        """
         before = {each: cpu_seconds([pid]) for each, pid in self._pids.items()}
         index = name.replace(" ", "-")
         begin = time.perf_counter()
@@ -176,11 +185,11 @@ class Bench:
             (await self._http.post("/documents", data={"index": index}, files=files)).raise_for_status()
             await self._unfinished()
         accepted = time.perf_counter() - begin
-        while await self._unfinished() and time.perf_counter() - begin < most:  # noqa: ASYNC110  # another process
+        while await self._unfinished() and time.perf_counter() - begin < max_seconds:  # noqa: ASYNC110  # another process
             await asyncio.sleep(0.2)
         seconds = time.perf_counter() - begin
         cpu = {each: round(cpu_seconds([pid]) - before[each], 1) for each, pid in self._pids.items()}
-        done, chunks = await self._chunks(index)
+        done, chunks = await self._count_searchable(index)
         rate, alone_cpu = alone
         return Row(
             name,
@@ -197,23 +206,23 @@ class Bench:
         )
 
 
-async def measure(files: int, most: float) -> tuple[list[Row], dict[str, float]]:
+async def measure(files: int, max_seconds: float) -> tuple[list[Row], dict[str, float]]:
     """Measure long documents, then many short ones; return the results, and each process's peak memory in MiB."""
     source = random.Random(7)
     long = [(f"manual {n}.md", long_document(source, n)) for n in range(LONG_DOCUMENTS)]
     short = [(f"note {n}.txt", text(source, FILE_WORDS).encode()) for n in range(files)]
-    sections = [f"manual\nManual > Part\n{text(source, SECTION_WORDS)}" for _ in range(EMBEDDED)]
-    notes = [f"note {n}\n{content.decode()}" for n, (_, content) in enumerate(short[:EMBEDDED])]
+    sections = [f"manual\nManual > Part\n{text(source, SECTION_WORDS)}" for _ in range(EMBEDDED_TEXTS)]
+    notes = [f"note {n}\n{content.decode()}" for n, (_, content) in enumerate(short[:EMBEDDED_TEXTS])]
     alone = [await embedding_alone(texts) for texts in (sections, notes)]
-    async with stack() as described:
-        client = await nats.connect(described["nats_url"], "bench")
-        async with httpx.AsyncClient(base_url=described["url"], timeout=120, trust_env=False) as http:
-            bench = Bench(described, http, client.jetstream(timeout=10))
+    async with stack() as description:
+        client = await nats.connect(description["nats_url"], "bench")
+        async with httpx.AsyncClient(base_url=description["url"], timeout=120, trust_env=False) as http:
+            bench = Bench(description, http, client.jetstream(timeout=10))
             await http.post("/documents", data={"index": "warm"}, files={"file": ("a.md", b"# A\n\nText.\n")})
             await asyncio.sleep(3)
             rows = [
-                await bench.run("long documents", long, alone[0], most),
-                await bench.run("many files", short, alone[1], most),
+                await bench.run("long documents", long, alone[0], max_seconds),
+                await bench.run("many files", short, alone[1], max_seconds),
             ]
         await client.close()
         return rows, bench.memory
@@ -265,8 +274,8 @@ def main() -> None:
     sys.stdout.write(text_of_page)
     arguments.results.mkdir(parents=True, exist_ok=True)
     (arguments.results / "ingest.md").write_text(text_of_page)
-    found = {"load": load, "rows": [asdict(row) for row in rows], "memory_mib": memory}
-    (arguments.results / "ingest.json").write_text(json.dumps(found, indent=2) + "\n")
+    result = {"load": load, "rows": [asdict(row) for row in rows], "memory_mib": memory}
+    (arguments.results / "ingest.json").write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

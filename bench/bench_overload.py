@@ -67,7 +67,11 @@ class Results:
 async def ask(
     http: aiohttp.ClientSession, url: str, results: Results, headers: dict[str, str] | None = None
 ) -> None:
-    """Send one request, and record the duration until its end."""
+    """Send one request, and record the duration until its end.
+
+    Raises:
+        RuntimeError: The response is neither a complete answer nor a refusal (503).
+    """
     begin = time.perf_counter()
     async with http.post(url, json=QUESTION, headers=headers) as response:
         body = await response.read()
@@ -96,8 +100,11 @@ async def closed_loop(url: str, clients: int, seconds: float) -> Results:
 
 
 async def open_loop(url: str, rate: float, seconds: float, *, batch: bool = False) -> tuple[Results, Results]:
-    """Run an open loop: send interactive and optionally batch requests at random times."""
-    people, programs = Results(seconds=seconds), Results(seconds=seconds)
+    """Run an open loop: send requests at random times, and return the results of interactive and batch requests.
+
+    With `batch`, every fourth request is a batch request.
+    """
+    interactive, batch_results = Results(seconds=seconds), Results(seconds=seconds)
     times, at = [], 0.0
     chance = random.Random(7)
     while (at := at + chance.expovariate(rate)) < seconds:
@@ -107,10 +114,10 @@ async def open_loop(url: str, rate: float, seconds: float, *, batch: bool = Fals
         for number, start in enumerate(times):
             await asyncio.sleep(max(0.0, begin + start - time.perf_counter()))
             if batch and number % 4 == 0:
-                group.create_task(ask(http, url, programs, {"x-priority": "batch"}))
+                group.create_task(ask(http, url, batch_results, {"x-priority": "batch"}))
             else:
-                group.create_task(ask(http, url, people))
-    return people, programs
+                group.create_task(ask(http, url, interactive))
+    return interactive, batch_results
 
 
 def session() -> aiohttp.ClientSession:
@@ -121,7 +128,7 @@ def session() -> aiohttp.ClientSession:
 
 
 @contextmanager
-def platform_of(places: int) -> Iterator[str]:
+def run_platform(places: int) -> Iterator[str]:
     """Run a gateway and a generator with a paced model server, and yield the URL of chat completions."""
     generator, gateway, broker, model, guardrails = free_ports(5)
 
@@ -217,11 +224,11 @@ async def measure(url: str, places: int, seconds: float) -> list[dict[str, Any]]
     rate = len(capacity.answered) / capacity.seconds
     rows = [row("capacity: as many clients as places", capacity, capacity)]
     for times in (1, 3):
-        people, _ = await open_loop(url, times * rate, seconds)
-        rows.append(row(f"{times} times capacity" if times > 1 else "at capacity's rate", people, capacity))
-    people, programs = await open_loop(url, 3 * rate, seconds, batch=True)
-    rows.append(row("3 times, of these 3 of 4 by people", people, capacity))
-    rows.append(row("and 1 of 4 by programs (batch)", programs, capacity))
+        interactive, _ = await open_loop(url, times * rate, seconds)
+        rows.append(row(f"{times} times capacity" if times > 1 else "at capacity's rate", interactive, capacity))
+    interactive, batch_results = await open_loop(url, 3 * rate, seconds, batch=True)
+    rows.append(row("3 times, with batch: interactive requests (3 of 4)", interactive, capacity))
+    rows.append(row("3 times, with batch: batch requests (1 of 4)", batch_results, capacity))
     return rows
 
 
@@ -232,7 +239,7 @@ def main() -> int:
     parser.add_argument("--places", type=int, default=32, help="maximum number of concurrent answers (default: 32)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
-    with platform_of(arguments.places) as url:
+    with run_platform(arguments.places) as url:
         rows = uvloop.run(measure(url, arguments.places, arguments.seconds))
     result = {**circumstances(), "places": arguments.places, "rows": rows}
     write(arguments.results, "overload", result, page(result))

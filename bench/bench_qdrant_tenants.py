@@ -44,8 +44,8 @@ from servicekit.principal import Principal
 
 INDEX = "own"
 WRITERS = 4
-COUNTED = 5  # number of operations for the counts of calls and bytes
-SECONDS = 60.0  # time-out of a call
+COUNTED_OPERATIONS = 5  # operations over which calls and bytes are counted
+CALL_SECONDS = 60.0  # time-out of a call
 
 
 class CountedNode(Node):
@@ -111,10 +111,10 @@ class Retriever:
         self.indexes = indexes
         self.store = store
 
-    async def make(self, tenant: int) -> None:
+    async def create(self, tenant: int) -> None:
         """Create an empty index."""
         embedder = self._bench.embedder
-        await self.indexes.create(IndexSpec(_name(tenant), INDEX, embedder.model, embedder.dimension))
+        await self.indexes.create(IndexSpec(_tenant_name(tenant), INDEX, embedder.model, embedder.dimension))
 
     async def upload(self, tenant: int, generation: int = 1) -> None:
         """Store a document."""
@@ -131,25 +131,27 @@ class Retriever:
 
     async def delete(self, tenant: int) -> None:
         """Delete an index."""
-        await self.indexes.delete(_name(tenant), INDEX)
+        await self.indexes.delete(_tenant_name(tenant), INDEX)
 
     async def aclose(self) -> None:
         """Close the retriever."""
         await self._bench.aclose()
 
 
-def _name(tenant: int) -> str:
+def _tenant_name(tenant: int) -> str:
     return f"tenant-{tenant}"
 
 
 def _principal(tenant: int) -> Principal:
-    return Principal(tenant=_name(tenant), user="bench")
+    return Principal(tenant=_tenant_name(tenant), user="bench")
 
 
 @asynccontextmanager
 async def retriever(address: str, layout: Layout, chunks: int) -> AsyncIterator[Retriever]:
     """Open a retriever on a server at an address."""
-    connection = Connection([CountedNode.from_url(f"http://{address}", None, SECONDS)], SECONDS, SECONDS)
+    connection = Connection(
+        [CountedNode.from_url(f"http://{address}", None, CALL_SECONDS)], CALL_SECONDS, CALL_SECONDS
+    )
     store = await QdrantStore.open(connection, layout)
     # `Indexes.open` would start periodic calls, which are measured separately.
     running = Retriever(store, Indexes(store), chunks)
@@ -160,18 +162,18 @@ async def retriever(address: str, layout: Layout, chunks: int) -> AsyncIterator[
 
 
 @contextmanager
-def counted(traffic: Traffic, count: int, into: dict[str, Any]) -> Iterator[None]:
-    """Record the calls and bytes of the block, divided by its number of operations."""
+def record_traffic(traffic: Traffic, operations: int, row: dict[str, Any]) -> Iterator[None]:
+    """Record the calls and the kilobytes per operation of the block in a row."""
     CountedNode.calls.clear()
     sent, received = traffic.sent, traffic.received
     yield
-    into["calls"] = {name: number / count for name, number in sorted(CountedNode.calls.items())}
-    into["sent_kb"] = (traffic.sent - sent) / count / 1000
-    into["received_kb"] = (traffic.received - received) / count / 1000
+    row["calls"] = {name: number / operations for name, number in sorted(CountedNode.calls.items())}
+    row["sent_kb"] = (traffic.sent - sent) / operations / 1000
+    row["received_kb"] = (traffic.received - received) / operations / 1000
 
 
-async def timed(operation: Callable[[int], Awaitable[None]], tenants: list[int]) -> dict[str, Any]:
-    """Run an operation for some tenants in order, and return the times."""
+async def measure_times(operation: Callable[[int], Awaitable[None]], tenants: list[int]) -> dict[str, Any]:
+    """Run an operation for tenants in order; return the number of times and their quantiles in milliseconds."""
     times = []
     for tenant in tenants:
         begin = time.perf_counter()
@@ -188,48 +190,48 @@ async def measure(node: ServerNode, layout: Layout, tenants: int, chunks: int, s
 
         async def fill() -> None:
             for number in numbers:
-                await running.make(number)
+                await running.create(number)
                 await running.upload(number)
 
         await asyncio.gather(*(fill() for _ in range(WRITERS)))
-        print_now(f"{tenants} indexes made in {time.perf_counter() - begin:.0f} s")
+        print_now(f"{tenants} indexes created in {time.perf_counter() - begin:.0f} s")
         await running.indexes.tidy()
-        some = random.Random("order").sample(range(tenants), min(tenants, 200))
+        sample = random.Random("order").sample(range(tenants), min(tenants, 200))
         new = list(range(tenants, tenants + 20))
         operations: list[tuple[str, Callable[[int], Awaitable[None]], list[int]]] = [
-            ("make an index", running.make, new),
+            ("make an index", running.create, new),
             (f"store a document of {chunks} chunks", running.upload, new),
-            ("hybrid search", running.search, some),
-            ("search by words", lambda tenant: running.search(tenant, Mode.TEXT), some),
+            ("hybrid search", running.search, sample),
+            ("search by words", lambda tenant: running.search(tenant, Mode.TEXT), sample),
             ("delete an index", running.delete, new),
         ]
-        for tenant in some:  # the first calls for an index are not measured
+        for tenant in sample:  # the first calls for an index are not measured
             await running.search(tenant)
         for name, operation, numbers_of_tenants in operations:
-            rows[name] = await timed(operation, numbers_of_tenants)
+            rows[name] = await measure_times(operation, numbers_of_tenants)
         await running.indexes.tidy()
         before, begin = cpu_seconds([node.pid]), time.perf_counter()
         await asyncio.sleep(seconds)
         idle = (cpu_seconds([node.pid]) - before) / (time.perf_counter() - begin)
-    await count(node, layout, chunks, rows, some[:COUNTED], new[:COUNTED])
+    await measure_traffic(node, layout, chunks, rows, sample[:COUNTED_OPERATIONS], new[:COUNTED_OPERATIONS])
     status = Path(f"/proc/{node.pid}/status").read_text()
     memory = int(status.split("VmRSS:")[1].split()[0]) / 1024
     return {"operations": rows, "idle_cores": idle, "memory_mb": memory}
 
 
-async def count(
-    node: ServerNode, layout: Layout, chunks: int, rows: dict[str, Any], some: list[int], new: list[int]
+async def measure_traffic(
+    node: ServerNode, layout: Layout, chunks: int, rows: dict[str, Any], sample: list[int], new: list[int]
 ) -> None:
     """Count the calls and bytes of the operations, and those of a retriever every 15 seconds."""
     traffic = Traffic()
     async with traffic.relaying(node), retriever(traffic.address, layout, chunks) as running:
-        for tenant in some:
+        for tenant in sample:
             await running.search(tenant)
         await running.indexes.tidy()
-        steps = [running.make, running.upload, running.search, running.search, running.delete]
+        steps = [running.create, running.upload, running.search, running.search, running.delete]
         for (name, row), operation in zip(rows.items(), steps, strict=True):
-            selected = some if operation == running.search else new
-            with counted(traffic, len(selected), row):
+            selected = sample if operation == running.search else new
+            with record_traffic(traffic, len(selected), row):
                 for tenant in selected:
                     if name == "search by words":
                         await running.search(tenant, Mode.TEXT)
@@ -237,24 +239,24 @@ async def count(
                         await operation(tenant)
         await running.indexes.tidy()
         rows["idle, every 15 s"] = {}
-        with counted(traffic, COUNTED, rows["idle, every 15 s"]):
-            for _ in range(COUNTED):
+        with record_traffic(traffic, COUNTED_OPERATIONS, rows["idle, every 15 s"]):
+            for _ in range(COUNTED_OPERATIONS):
                 await running.indexes.tidy()
 
 
 async def run(program: Path, layouts: list[str], tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
     """Measure each layout on its own server."""
-    found: dict[str, Any] = {"tenants": tenants, "chunks": chunks, "layouts": {}}
+    result: dict[str, Any] = {"tenants": tenants, "chunks": chunks, "layouts": {}}
     for name in layouts:
         with tempfile.TemporaryDirectory() as directory:
             async with started(program, Path(directory), 1) as [node]:
-                client = Node.from_url(f"http://{node.address}", None, SECONDS)
-                info = await client.call(SECONDS, AsyncQdrantClient.info)
+                client = Node.from_url(f"http://{node.address}", None, CALL_SECONDS)
+                info = await client.call(CALL_SECONDS, AsyncQdrantClient.info)
                 await client.aclose()
-                found["server"] = f"{info.title} {info.version}"
+                result["server"] = f"{info.title} {info.version}"
                 layout = Layout(shared=name == "shared")
-                found["layouts"][name] = await measure(node, layout, tenants, chunks, seconds)
-    return found
+                result["layouts"][name] = await measure(node, layout, tenants, chunks, seconds)
+    return result
 
 
 def page(result: dict[str, Any], *, with_times: bool) -> str:
@@ -283,7 +285,7 @@ def page(result: dict[str, Any], *, with_times: bool) -> str:
         if with_times:
             lines += [
                 "",
-                f"The server uses {measured['memory_mb']:.0f} MB of memory. Without requests it uses "
+                f"The server uses {measured['memory_mb']:.0f} MiB of memory. Without requests it uses "
                 f"{measured['idle_cores'] * 100:.2f} % of a core.",
             ]
         lines.append("")

@@ -4,9 +4,10 @@ The bundled model embeds the sentences of the project's documentation. Each chun
 sentence vectors. The queries are the vectors of other sentences. The benchmark builds an index with a graph for
 each vector storage from the same snapshot. A separate process opens each index and runs vector searches in
 sequence. The figures are the share of the ten nearest chunks that a search has among its first ten results
-(recall@10), the increase of the process's memory since it opened the index, and the memory that the searches use.
+(recall@10), the search times, the memory by which the process grows when it opens the index and searches, and the
+part of this memory that the searches use.
 
-Usage: python bench/bench_quantization.py [--chunks N] [--queries N] [--results DIR]
+Usage: python bench/bench_quantization.py [--chunks N] [--queries N] [--quantization KIND …] [--results DIR]
 """
 
 import argparse
@@ -32,7 +33,7 @@ import structlog
 from embedding.cache import default_cache_dir
 from embedding.minilm import MiniLmEmbedder
 from load import percentile
-from processes import forget_references, referenced, resources_of
+from processes import referenced_mib, reset_references, resources_of
 from result_files import circumstances, print_now, write
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Chunk, Document
@@ -51,9 +52,9 @@ Vectors = npt.NDArray[np.float32]
 DOCS = Path(__file__).parents[1] / "docs"
 SPEC = IndexSpec("local", "bench", "all-minilm-l6-v2", 384)
 TOP = 10
-DEPTH = 50  # results of each search: the least number of candidates of a hybrid search
+DEPTH = 50  # results of each search: the minimum number of candidates of a hybrid search
 PASSES = 5
-DOCUMENT = 100  # chunks
+DOCUMENT_CHUNKS = 100
 TEXT = "text"
 _BATCH = 64
 KINDS: tuple[Quantization, ...] = ("none", "scalar", "binary")
@@ -84,16 +85,16 @@ def mixtures(source: Vectors, count: int) -> Vectors:
 def chunk_id(number: int) -> str:
     """Return the id of the chunk with a number."""
     collection = keys.collection(SPEC.tenant, SPEC.name)
-    return str(keys.point_id(collection, f"d{number // DOCUMENT}", 1, number % DOCUMENT, TEXT))
+    return str(keys.point_id(collection, f"d{number // DOCUMENT_CHUNKS}", 1, number % DOCUMENT_CHUNKS, TEXT))
 
 
 async def snapshot(vectors: Vectors, directory: Path) -> None:
     """Write a snapshot of an index with these vectors."""
     store = EdgeStore(directory / "source", Scheduler())
     collection = await store.create(SPEC)
-    for first in range(0, len(vectors), DOCUMENT):
-        part = vectors[first : first + DOCUMENT]
-        document = Document(f"d{first // DOCUMENT}", generation=1, chunk_count=len(part))
+    for first in range(0, len(vectors), DOCUMENT_CHUNKS):
+        part = vectors[first : first + DOCUMENT_CHUNKS]
+        document = Document(f"d{first // DOCUMENT_CHUNKS}", generation=1, chunk_count=len(part))
         points = [
             ChunkPoint(chunk_id(first + n), Chunk(n, TEXT, TEXT, vector=each.tolist()), Terms((), ()))
             for n, each in enumerate(part)
@@ -105,7 +106,7 @@ async def snapshot(vectors: Vectors, directory: Path) -> None:
 
 
 async def build(directory: Path, storage: VectorStorage) -> float:
-    """Build the index with its graph from the snapshot, and return the seconds."""
+    """Build the index with its graph from the snapshot; return the duration in seconds."""
     store = EdgeStore(directory / "store", Scheduler(), vectors=storage)
     begin = time.perf_counter()
     collection = await store.restore(SPEC, directory / "snapshot")
@@ -116,21 +117,21 @@ async def build(directory: Path, storage: VectorStorage) -> float:
 
 
 async def measure(directory: Path) -> dict[str, Any]:
-    """Open the index in this process, and return the hits, the times and the memory of searches."""
+    """Open the index in this process; return the chunk ids that searches find, their times and their memory."""
     queries: list[list[float]] = np.load(directory / "queries.npy").tolist()
     store = EdgeStore(directory / "store", Scheduler())
     before = resources_of(os.getpid())
     collection = await store.find(SPEC.tenant, SPEC.name)
     assert collection is not None
     found = [list(await collection.dense(each, DEPTH, EVERYTHING))[:TOP] for each in queries]
-    forget_references(os.getpid())
+    reset_references(os.getpid())
     times = []
     for _ in range(PASSES):
         for each in queries:
             begin = time.perf_counter()
             await collection.dense(each, DEPTH, EVERYTHING)
             times.append((time.perf_counter() - begin) * 1000)
-    used, after = referenced(os.getpid(), str(directory)), resources_of(os.getpid())
+    used, after = referenced_mib(os.getpid(), str(directory)), resources_of(os.getpid())
     await store.aclose()
     return {
         "found": found,
@@ -220,7 +221,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-def former(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of an earlier run."""
     rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
     return rows
@@ -240,7 +241,7 @@ def main() -> int:
     if arguments.measure:
         sys.stdout.write(msgspec.json.encode(asyncio.run(measure(arguments.measure))).decode())
         return 0
-    rows = former(arguments.results / "quantization.json") if arguments.quantization else []
+    rows = read_rows(arguments.results / "quantization.json") if arguments.quantization else []
     rows = [each for each in rows if each["quantization"] not in kinds]
     for row in run(arguments.chunks, arguments.queries, [each for each in STORAGES if each.quantization in kinds]):
         rows = sorted([*rows, row], key=lambda each: (KINDS.index(each["quantization"]), each["on_disk"]))

@@ -23,10 +23,10 @@ from typing import Any
 import matplotlib as mpl
 import uvloop
 from bench_retrieval import INDEX, WORDS
-from comparison import LOAD_CORE, MOST_REQUESTS, Row, Stub
+from comparison import LOAD_CORE, MAX_REQUESTS, Row, Stub
 from load import percentile, run
 from processes import cpu_seconds, memory_mib
-from stacks import MODEL, Platform, serving
+from stacks import MODEL, Platform, run_platform
 
 mpl.use("svg")
 from matplotlib import pyplot as plt  # the backend must be selected first
@@ -88,7 +88,7 @@ def cases(clients: Sequence[int]) -> Iterator[Case]:
 
 
 async def measure(case: Case, platform: Platform, seconds: float) -> Row:
-    """Run one load on a platform; return the figures."""
+    """Run one load on a platform for a number of seconds; return the figures."""
     source = random.Random(7)
     bodies = [case.request_body(" ".join(source.choices(WORDS, k=8))) for _ in range(QUESTIONS)]
     url = platform.url + case.path
@@ -96,7 +96,7 @@ async def measure(case: Case, platform: Platform, seconds: float) -> Row:
     await run(url, bodies, min(case.clients, 8), QUESTIONS, sign=case.sign)
     pids = {name: platform.pids[name] for name in _SERVICES}
     before = {name: cpu_seconds([pid]) for name, pid in pids.items()}
-    load = await run(url, bodies, case.clients, MOST_REQUESTS, seconds=seconds, sign=case.sign)
+    load = await run(url, bodies, case.clients, MAX_REQUESTS, seconds=seconds, sign=case.sign)
     requests = len(load.durations)
     cpu = {name: (cpu_seconds([pid]) - before[name]) / requests * 1000 for name, pid in pids.items()}
     return {
@@ -168,7 +168,7 @@ def main() -> int:
     begin, load = time.monotonic(), os.getloadavg()[0]
     seconds = 2.0 if arguments.quick else 5.0
     rows: list[Row] = []
-    with serving(_SERVICES, Stub(TOKENS, PACE), chunks=arguments.chunks) as platform_:
+    with run_platform(_SERVICES, Stub(TOKENS, PACE), chunks=arguments.chunks) as platform_:
         for case in cases((8,) if arguments.quick else (1, 8, 32)):
             rows.append(uvloop.run(measure(case, platform_, seconds)))
             print(line(rows[-1]), flush=True)

@@ -1,7 +1,8 @@
 """Benchmark of search latency on an idle index, during ingestion, and during a rebuild.
 
-One client searches a retriever process with the bundled embedding model over gRPC. It sends the next request when
-it has the response. Then this process runs the same searches with the engine alone, on the same files.
+One client, in one phase eight clients, searches a retriever process with the bundled embedding model over gRPC. A
+client sends the next request when it has the response. Then this process runs text searches with the engine alone,
+on the same files.
 
 Usage: python bench/bench_retrieval.py [--chunks 1000 20000 100000] [--results DIRECTORY]
 """
@@ -35,15 +36,15 @@ from servicekit.principal import LOCAL
 
 INDEX = "bench"
 MODEL, DIMENSION = "all-minilm-l6-v2", 384
-DOCUMENT = 20  # chunks
-APPENDED = 150  # documents
+DOCUMENT_CHUNKS = 20
+APPENDED_DOCUMENTS = 150
 APPENDED_CHUNKS = 2
 IDLE_SECONDS = 5.0
 CLIENTS = 8
 WRITERS = 4
 CANDIDATES = 50
-LARGE = 10_000  # chunks; in a smaller index, most of the memory does not depend on the chunks
-_MESSAGE = 64
+LARGE_INDEX = 10_000  # chunks. In a smaller index, most of the memory does not depend on the chunks
+_CHUNKS_A_MESSAGE = 64
 SERVICE = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 ME = LOCAL.to_proto()
 WORDS = [
@@ -56,14 +57,14 @@ WORDS_ONLY = {"mode": retriever_pb2.RETRIEVAL_MODE_TEXT, "skip_missing_scores": 
 
 @dataclass(frozen=True, slots=True)
 class Retriever:
-    """A retriever with its stub and the path of its store."""
+    """A running retriever: its gRPC stub, its process id and the directory of its store."""
 
     stub: Any
     pid: int
     store: Path
 
     def memory(self) -> float:
-        """Return the memory of the process in megabytes."""
+        """Return the resident memory of the process in MiB."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
@@ -95,9 +96,9 @@ def messages(source: random.Random, name: str, count: int) -> Iterator[retriever
             principal=ME, index=INDEX, document=document, embedding_model=MODEL, dimension=DIMENSION
         )
     )
-    for start in range(0, count, _MESSAGE):
+    for start in range(0, count, _CHUNKS_A_MESSAGE):
         chunks = []
-        numbers = range(start, min(start + _MESSAGE, count))
+        numbers = range(start, min(start + _CHUNKS_A_MESSAGE, count))
         for number, direction in zip(numbers, vectors(source, len(numbers)), strict=True):
             text = " ".join(source.choices(WORDS, k=100))
             chunks.append(document_pb2.Chunk(number=number, text=text, indexed_text=text, vector=direction))
@@ -133,13 +134,15 @@ async def retriever(directory: Path, **environment: str) -> AsyncIterator[Retrie
 
 
 async def search(
-    stub: Any, source: random.Random, until: asyncio.Event, how: dict[str, Any] | None = None
+    stub: Any, source: random.Random, until: asyncio.Event, search_options: dict[str, Any] | None = None
 ) -> list[float]:
     """Search in sequence, and return the time of each search in milliseconds."""
     times = []
     while not until.is_set():
         query = " ".join(source.choices(WORDS, k=8))
-        request = retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX], query=query, top=10, **(how or {}))
+        request = retriever_pb2.RetrieveRequest(
+            principal=ME, indexes=[INDEX], query=query, top=10, **(search_options or {})
+        )
         begin = time.perf_counter()
         response = await stub.Retrieve(request)
         times.append((time.perf_counter() - begin) * 1000)
@@ -152,7 +155,7 @@ Upsert = list[retriever_pb2.UpsertRequest]
 
 def documents(source: random.Random, prefix: str) -> list[Upsert]:
     """Return documents to append. They are created in advance, so that their creation does not delay searches."""
-    return [list(messages(source, f"{prefix}{number}", APPENDED_CHUNKS)) for number in range(APPENDED)]
+    return [list(messages(source, f"{prefix}{number}", APPENDED_CHUNKS)) for number in range(APPENDED_DOCUMENTS)]
 
 
 async def append(stub: Any, upserts: list[Upsert]) -> None:
@@ -162,23 +165,23 @@ async def append(stub: Any, upserts: list[Upsert]) -> None:
 
 
 async def phase(
-    stub: Any, chunks: int, name: str, *work: Any, how: dict[str, Any] | None = None, clients: int = 1
+    stub: Any, chunks: int, name: str, *work: Any, search_options: dict[str, Any] | None = None, clients: int = 1
 ) -> tuple[Row, float]:
     """Search while the work runs, or for some seconds; return the search times and the duration."""
     until = asyncio.Event()
     searching = asyncio.gather(
-        *(search(stub, random.Random(f"{name}{number}"), until, how) for number in range(clients))
+        *(search(stub, random.Random(f"{name}{number}"), until, search_options) for number in range(clients))
     )
     begin = time.perf_counter()
     await asyncio.gather(*(work or [asyncio.sleep(IDLE_SECONDS)]))
     seconds = time.perf_counter() - begin
     until.set()
     times = [each for times in await searching for each in times]
-    return reported(chunks, name, times, seconds), seconds
+    return report_phase(chunks, name, times, seconds), seconds
 
 
-def reported(chunks: int, name: str, times: list[float], seconds: float) -> Row:
-    """Print the row of a phase, and return the row."""
+def report_phase(chunks: int, name: str, times: list[float], seconds: float) -> Row:
+    """Print the figures of a phase, and return them as a row; ``times`` are in milliseconds."""
     row = Row(chunks, name, len(times), percentile(times, 0.5), percentile(times, 0.99), max(times))
     sys.stdout.write(
         f"{chunks:>7} chunks  {name:<44} {len(times):>6} searches  p50 {row.p50:7.2f} ms  p99 {row.p99:7.2f} ms  "
@@ -204,16 +207,16 @@ def engine_alone(store: Path, chunks: int) -> tuple[Row, float]:
         assert len(passages) == 10
     seconds = time.perf_counter() - begin
     shard.close()
-    return reported(chunks, "the engine alone, by words", times, seconds), seconds
+    return report_phase(chunks, "the engine alone, by words", times, seconds), seconds
 
 
 async def fill(stub: Any, source: random.Random, count: int) -> None:
     """Store a number of chunks with concurrent writers."""
-    numbers = iter(range(count // DOCUMENT))
+    numbers = iter(range(count // DOCUMENT_CHUNKS))
 
     async def write() -> None:
         for number in numbers:
-            await stub.Upsert(iter(list(messages(source, f"d{number}", DOCUMENT))))
+            await stub.Upsert(iter(list(messages(source, f"d{number}", DOCUMENT_CHUNKS))))
 
     await asyncio.gather(*(write() for _ in range(WRITERS)))
 
@@ -227,29 +230,29 @@ async def measure(chunks: int) -> dict[str, Any]:
             stub, empty = running.stub, running.memory()
             begin = time.perf_counter()
             await fill(stub, source, chunks)
-            filling = time.perf_counter() - begin
+            fill_seconds = time.perf_counter() - begin
             memory = (running.memory() - empty) * 100_000 / chunks
             first, second = documents(source, "a"), documents(source, "b")
             rows = [
                 await phase(stub, chunks, "idle"),
                 await phase(stub, chunks, f"{CLIENTS} clients at once", clients=CLIENTS),
-                await phase(stub, chunks, f"{APPENDED} documents come in", append(stub, first)),
+                await phase(stub, chunks, f"{APPENDED_DOCUMENTS} documents come in", append(stub, first)),
                 await phase(
                     stub,
                     chunks,
-                    f"{APPENDED} come in, and it is compacted",
+                    f"{APPENDED_DOCUMENTS} come in, and it is compacted",
                     append(stub, second),
                     stub.CompactIndex(compact),
                 ),
                 await phase(stub, chunks, "idle, compacted"),
-                await phase(stub, chunks, "idle, compacted, by words", how=WORDS_ONLY),
+                await phase(stub, chunks, "idle, compacted, by words", search_options=WORDS_ONLY),
             ]
             compacted = (running.memory() - empty) * 100_000 / chunks
         rows.append(engine_alone(Path(directory) / "retriever", chunks))
     idle = rows[0][0].p99
     size = {
         "chunks": chunks,
-        "chunks_a_second": chunks / filling,
+        "chunks_a_second": chunks / fill_seconds,
         "megabytes_per_100k": memory,
         "megabytes_per_100k_compacted": compacted,
         "over_the_engine_ms": rows[-2][0].p50 - rows[-1][0].p50,
@@ -284,13 +287,13 @@ def page(result: dict[str, Any]) -> str:
         "with an empty store, for 100,000 chunks. The engine maps its files, so the system can reclaim most of "
         "this memory.",
         "",
-        "| chunks | stored per second | added to the engine ms | MB per 100,000 chunks | MB, compacted |",
+        "| chunks | stored per second | added to the engine ms | MiB per 100,000 chunks | MiB, compacted |",
         "|--:|--:|--:|--:|--:|",
     ]
     lines += [
         f"| {size['chunks']} | {size['chunks_a_second']:.0f} | {size['over_the_engine_ms']:.2f} | "
         f"{size['megabytes_per_100k']:.0f} | {size['megabytes_per_100k_compacted']:.0f} |"
-        if size["chunks"] >= LARGE
+        if size["chunks"] >= LARGE_INDEX
         else f"| {size['chunks']} | {size['chunks_a_second']:.0f} | {size['over_the_engine_ms']:.2f} | | |"
         for size in result["sizes"]
     ]

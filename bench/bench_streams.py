@@ -37,12 +37,12 @@ mpl.use("svg")
 from matplotlib import pyplot as plt  # the backend must be selected first
 
 STEPS = 5
-CALLS = 1000  # streams of a generator, which accepts 1,024
-DISCONNECTING = 0.4  # the share of the clients that disconnect at once
+STREAMS_A_GENERATOR = 1000  # streams of a generator, which accepts 1,024
+DISCONNECTED_SHARE = 0.4  # the share of the clients that disconnect at once
 QUESTION = {"model": "stub", "stream": True, "messages": [{"role": "user", "content": "Tell me something."}]}
 _TEXT = b'"content":"w'
 _START_SECONDS = 90
-_CANCELLED_SECONDS = 120
+_MAX_CANCELLATION_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class Platform:
 
     Attributes:
         port: The port of the gateway.
-        gateway: The process of the gateway.
-        generators: The processes of the generators.
+        gateway: The process id of the gateway.
+        generators: The process ids of the generators.
     """
 
     port: int
     gateway: int
     generators: tuple[int, ...]
 
-    def answers(self) -> int:
+    def running_answers(self) -> int:
         """Return the number of running answers in the gateway."""
         url = f"http://127.0.0.1:{self.port}/metrics"
         with urllib.request.urlopen(url, timeout=30) as response:
@@ -68,44 +68,49 @@ class Platform:
 
 
 class Stream:
-    """A client that reads one answer, and records the arrival times of tokens."""
+    """A client that reads one answer.
+
+    Attributes:
+        tokens: The arrival times of the tokens, in seconds of `time.perf_counter`.
+        failure: The reason for which the stream failed, or empty.
+    """
 
     def __init__(self) -> None:
         self.tokens: list[float] = []
-        self.broken = ""
+        self.failure = ""
         self._reading: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     async def begin(self, port: int) -> None:
-        """Send the request, and wait for the first token."""
+        """Send the request, and wait until the stream sends its first bytes or fails."""
         reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
         body = json.dumps(QUESTION).encode()
         self._writer.write(
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
         )
-        begun = asyncio.Event()
-        self._reading = asyncio.create_task(self._read(reader, begun))
-        await begun.wait()
+        has_begun = asyncio.Event()
+        self._reading = asyncio.create_task(self._read(reader, has_begun))
+        await has_begun.wait()
 
-    async def _read(self, reader: asyncio.StreamReader, begun: asyncio.Event) -> None:
+    async def _read(self, reader: asyncio.StreamReader, has_begun: asyncio.Event) -> None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             if not head.startswith(b"HTTP/1.1 200"):
-                self.broken = head.decode().partition("\r\n")[0]
-            while not self.broken:
+                self.failure = head.decode().partition("\r\n")[0]
+            while not self.failure:
                 if piece := await reader.read(65536):
                     now = time.perf_counter()
                     self.tokens += [now] * piece.count(_TEXT)
                     if b'"error"' in piece:
-                        self.broken = piece.decode(errors="replace")[:300]
-                    begun.set()
+                        self.failure = piece.decode(errors="replace")[:300]
+                    has_begun.set()
                 else:
-                    self.broken = "it ended"
+                    self.failure = "the stream ended early"
         except OSError as error:
-            self.broken = str(error)
+            self.failure = str(error)
         finally:
-            begun.set()
+            has_begun.set()
 
     def disconnect(self) -> None:
         """Close the connection during the answer."""
@@ -116,7 +121,7 @@ class Stream:
 
 
 @contextmanager
-def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | None = None) -> Iterator[Platform]:
+def run_platform(streams: int, pace: float, answer_seconds: float, logs: Path | None = None) -> Iterator[Platform]:
     """Run a gateway and generators with a paced model server.
 
     Args:
@@ -125,12 +130,15 @@ def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | N
         answer_seconds: The duration of an answer.
         logs: Directory for the log file of each process; None: the logs are discarded.
     """
-    count = -(-streams // CALLS)
+    count = -(-streams // STREAMS_A_GENERATOR)
     gateway, broker, model, guardrails, *ports = free_ports(4 + count)
     models = {
         "servers": {"stub": {"kind": "openai", "url": f"http://127.0.0.1:{model}/v1"}},
         "models": [
-            {"name": "stub", "deployments": [{"server": "stub", "model": "stub", "max_concurrency": CALLS + 24}]}
+            {
+                "name": "stub",
+                "deployments": [{"server": "stub", "model": "stub", "max_concurrency": STREAMS_A_GENERATOR + 24}],
+            }
         ],
     }
 
@@ -147,7 +155,7 @@ def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | N
         file.write_text(json.dumps(models))
         tokens = str(round(answer_seconds / pace))
         stub = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(model))
-        around = [
+        dependencies = [
             start(*Broker(Path(directory), broker).command()),
             start(*stub, "--tokens", tokens, "--pace", str(pace)),
         ]
@@ -160,7 +168,7 @@ def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | N
             )
             for port in ports
         ]
-        one = start(
+        gateway_process = start(
             *(sys.executable, "-m", "gateway"),
             CAUSEWAY_GATEWAY_PORT=str(gateway),
             CAUSEWAY_GENERATOR_TARGET="ipv4:" + ",".join(f"127.0.0.1:{port}" for port in ports),
@@ -171,9 +179,9 @@ def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | N
             CAUSEWAY_MAX_REQUESTS=str(streams + 1000),
             CAUSEWAY_MAX_CONNECTIONS=str(max(10_000, 2 * streams)),
         )
-        stack.enter_context(running(*around, *generators, one))
+        stack.enter_context(running(*dependencies, *generators, gateway_process))
         wait_for(f"http://127.0.0.1:{gateway}/v1/models", seconds=_START_SECONDS)
-        yield Platform(gateway, one.pid, tuple(each.pid for each in generators))
+        yield Platform(gateway, gateway_process.pid, tuple(each.pid for each in generators))
 
 
 async def measure(platform: Platform, count: int, pace: float, rate: float, seconds: float) -> dict[str, Any]:
@@ -193,18 +201,18 @@ async def measure(platform: Platform, count: int, pace: float, rate: float, seco
         memory.append(_memory(platform, len(streams)))
         print_now(f"{len(streams)} streams, gateway {memory[-1]['gateway']:.0f} MiB")
     ramp = time.perf_counter() - began
-    watched = await _watched(platform, streams, seconds)
-    before = await asyncio.to_thread(platform.answers)
+    measurement = await _measure_tokens(platform, streams, seconds)
+    before = await asyncio.to_thread(platform.running_answers)
     return {
         "ramp_seconds": ramp,
         "memory": memory,
         "answers": before,
-        "watched": watched,
-        "cancelled": await _cancelled(platform, streams, before, pace),
+        "measurement": measurement,
+        "cancelled": await _measure_cancellation(platform, streams, before, pace),
     }
 
 
-async def _watched(platform: Platform, streams: list[Stream], seconds: float) -> dict[str, Any]:
+async def _measure_tokens(platform: Platform, streams: list[Stream], seconds: float) -> dict[str, Any]:
     """Count the tokens of each stream, and measure the times between them."""
     cpu = [cpu_seconds([platform.gateway]), cpu_seconds(platform.generators)]
     begin = time.perf_counter()
@@ -218,17 +226,17 @@ async def _watched(platform: Platform, streams: list[Stream], seconds: float) ->
     return {
         "seconds": end - begin,
         "tokens": total,
-        "broken": sum(bool(each.broken) for each in streams),
-        "why": dict(Counter(each.broken for each in streams if each.broken).most_common(5)),
+        "broken": sum(bool(each.failure) for each in streams),
+        "why": dict(Counter(each.failure for each in streams if each.failure).most_common(5)),
         "gateway_cores": used[0] / (end - begin),
         "generator_cores": used[1] / (end - begin),
         "gateway_ms_a_token": used[0] / max(1, total) * 1000,
         "generator_ms_a_token": used[1] / max(1, total) * 1000,
         "tokens_of_a_stream": {
-            "least": counts[0],
+            "min": counts[0],
             "p1": percentile(counts, 0.01),
             "median": percentile(counts, 0.5),
-            "most": counts[-1],
+            "max": counts[-1],
         },
         "jain": total * total / (len(counts) * sum(each * each for each in counts)),
         "gap_ms": {name: percentile(gaps, share) * 1000 for name, share in _SHARES.items()},
@@ -239,18 +247,20 @@ async def _watched(platform: Platform, streams: list[Stream], seconds: float) ->
 _SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "longest": 1.0}
 
 
-async def _cancelled(platform: Platform, streams: list[Stream], before: int, pace: float) -> dict[str, Any]:
+async def _measure_cancellation(
+    platform: Platform, streams: list[Stream], before: int, pace: float
+) -> dict[str, Any]:
     """Disconnect a part of the clients at once; measure the time until their answers end, and the other streams."""
-    disconnecting = streams[: round(len(streams) * DISCONNECTING)]
+    disconnecting = streams[: round(len(streams) * DISCONNECTED_SHARE)]
     remaining = streams[len(disconnecting) :]
     begin = time.perf_counter()
     for each in disconnecting:
         each.disconnect()
     curve = []
     while True:
-        left = await asyncio.to_thread(platform.answers)
-        curve.append((time.perf_counter() - begin, left))
-        if left <= before - len(disconnecting) or curve[-1][0] > _CANCELLED_SECONDS:
+        running_answers = await asyncio.to_thread(platform.running_answers)
+        curve.append((time.perf_counter() - begin, running_answers))
+        if running_answers <= before - len(disconnecting) or curve[-1][0] > _MAX_CANCELLATION_SECONDS:
             break
         await asyncio.sleep(0.2)
     await asyncio.sleep(max(0.0, min(5 * pace, 15) - (time.perf_counter() - begin)))
@@ -259,14 +269,14 @@ async def _cancelled(platform: Platform, streams: list[Stream], before: int, pac
     for each in remaining:
         each.disconnect()
     return {
-        "left": len(disconnecting),
+        "disconnected": len(disconnecting),
         "seconds": curve[-1][0],
         "running": curve[-1][1],
         "curve": curve,
         "others_seconds": end - begin,
-        "others_least": counts[0],
+        "others_min": counts[0],
         "others_median": percentile(counts, 0.5),
-        "others_broken": sum(bool(each.broken) for each in remaining),
+        "others_broken": sum(bool(each.failure) for each in remaining),
     }
 
 
@@ -280,31 +290,34 @@ def _memory(platform: Platform, streams: int) -> dict[str, float]:
 
 def page(result: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
-    seen, gone, memory = result["watched"], result["cancelled"], result["memory"]
+    tokens, cancellation, memory = result["measurement"], result["cancelled"], result["memory"]
     streams = memory[-1]["streams"]
-    each = {name: (memory[-1][name] - memory[0][name]) / streams * 1024 for name in ("gateway", "generators")}
-    of_one = seen["tokens_of_a_stream"]
-    gaps = seen["gap_ms"]
+    kib = {name: (memory[-1][name] - memory[0][name]) / streams * 1024 for name in ("gateway", "generators")}
+    stream_tokens = tokens["tokens_of_a_stream"]
+    gaps = tokens["gap_ms"]
     rows = {
         "memory of the gateway, without streams and with all": f"{memory[0]['gateway']:.0f}; "
         f"{memory[-1]['gateway']:.0f} MiB",
-        "memory of a stream, gateway; generators": f"{each['gateway']:.0f}; {each['generators']:.0f} KiB",
+        "memory of a stream, gateway; generators": f"{kib['gateway']:.0f}; {kib['generators']:.0f} KiB",
         f"tokens per second; the model server sends {streams / result['pace']:.0f}": (
-            f"{seen['tokens'] / seen['seconds']:.0f}"
+            f"{tokens['tokens'] / tokens['seconds']:.0f}"
         ),
-        "cores of the gateway; of the generators": f"{seen['gateway_cores']:.2f}; {seen['generator_cores']:.2f}",
-        "CPU per token, gateway; generators": f"{seen['gateway_ms_a_token']:.2f}; "
-        f"{seen['generator_ms_a_token']:.2f} ms",
+        "cores of the gateway; of the generators": f"{tokens['gateway_cores']:.2f}; "
+        f"{tokens['generator_cores']:.2f}",
+        "CPU per token, gateway; generators": f"{tokens['gateway_ms_a_token']:.2f}; "
+        f"{tokens['generator_ms_a_token']:.2f} ms",
         "tokens of a stream: minimum, 1st percentile, median, maximum": ", ".join(
-            str(of_one[name]) for name in ("least", "p1", "median", "most")
+            str(stream_tokens[name]) for name in ("min", "p1", "median", "max")
         ),
-        "Jain's fairness index (1: all streams get the same number)": f"{seen['jain']:.4f}",
+        "Jain's fairness index (1: all streams get the same number)": f"{tokens['jain']:.4f}",
         "time between two tokens: p50, p99, p99.9, longest": ", ".join(f"{gaps[name]:.0f}" for name in _SHARES)
         + " ms",
-        "broken streams": f"{seen['broken']}",
-        f"{gone['left']} clients disconnect together: time until their answers end": f"{gone['seconds']:.1f} s",
-        f"tokens of each other stream in the {gone['others_seconds']:.1f} s after that: minimum, median": (
-            f"{gone['others_least']}, {gone['others_median']}"
+        "broken streams": f"{tokens['broken']}",
+        f"{cancellation['disconnected']} clients disconnect together: time until their answers end": (
+            f"{cancellation['seconds']:.1f} s"
+        ),
+        f"tokens of each other stream in the {cancellation['others_seconds']:.1f} s after that: minimum, median": (
+            f"{cancellation['others_min']}, {cancellation['others_median']}"
         ),
     }
     return "\n".join(
@@ -314,7 +327,7 @@ def page(result: dict[str, Any]) -> str:
             f"{result['date']}, {result['machine']}. One gateway has {streams} concurrent streams. The model "
             f"server sends a token to each stream every {result['pace']:g} s. Generators: {result['generators']}. "
             f"All processes and the load share the machine. The streams start within {result['ramp_seconds']:.0f} "
-            f"s. Then the benchmark counts their tokens for {seen['seconds']:.0f} s.",
+            f"s. Then the benchmark counts their tokens for {tokens['seconds']:.0f} s.",
             "",
             "| | figure |",
             "|---|--:|",
@@ -329,16 +342,22 @@ def page(result: dict[str, Any]) -> str:
 def plot(result: dict[str, Any], path: Path) -> None:
     """Plot the memory by streams, the times between tokens, and the running answers after clients disconnect."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.6))
-    memory, seen, gone = result["memory"], result["watched"], result["cancelled"]
+    memory, tokens, cancellation = result["memory"], result["measurement"], result["cancelled"]
     for name in ("gateway", "generators"):
         left.plot([each["streams"] for each in memory], [each[name] for each in memory], marker="o", label=name)
     left.set(xlabel="streams", ylabel="memory, MiB", ylim=(0, None))
     left.legend(fontsize=8)
-    middle.plot(seen["gaps"], [number / 200 for number in range(201)])
+    middle.plot(tokens["gaps"], [number / 200 for number in range(201)])
     middle.axvline(result["pace"], color="grey", linewidth=0.8)
     middle.set(xlabel="time between two tokens, s", ylabel="share", xlim=(0, None))
-    right.step([at for at, _ in gone["curve"]], [running for _, running in gone["curve"]], where="post")
-    right.set(xlabel=f"after {gone['left']} clients disconnect, s", ylabel="running answers", ylim=(0, None))
+    right.step(
+        [at for at, _ in cancellation["curve"]], [running for _, running in cancellation["curve"]], where="post"
+    )
+    right.set(
+        xlabel=f"after {cancellation['disconnected']} clients disconnect, s",
+        ylabel="running answers",
+        ylim=(0, None),
+    )
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
@@ -353,7 +372,7 @@ def main() -> int:
     parser.add_argument("--logs", type=Path, help="directory for the log of each process (default: discard them)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
-    with platform_of(arguments.streams, arguments.pace, 900.0, arguments.logs) as platform:
+    with run_platform(arguments.streams, arguments.pace, 900.0, arguments.logs) as platform:
         figures = uvloop.run(
             measure(platform, arguments.streams, arguments.pace, arguments.rate, arguments.seconds)
         )

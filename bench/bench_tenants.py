@@ -23,7 +23,7 @@ import matplotlib as mpl
 from bench_retrieval import DIMENSION, MODEL, WORDS, Retriever, retriever, vectors
 from causeway.retriever.v1 import document_pb2, retriever_pb2
 from load import percentile
-from processes import cpu_seconds, forget_references, referenced, resources_of
+from processes import cpu_seconds, referenced_mib, reset_references, resources_of
 from result_files import circumstances, print_now, write
 from servicekit.principal import Principal
 
@@ -31,9 +31,9 @@ mpl.use("svg")
 from matplotlib import pyplot as plt  # the backend must be selected first
 
 INDEX = "own"
-OPEN = 64  # indexes for the measurement of memory
-PLACES = 100  # open indexes of the last process
-FEW = 32  # tenants of repeated searches
+OPEN_INDEXES = 64  # indexes for the measurement of memory
+MAX_OPEN = 100  # open indexes of the last process
+FEW_TENANTS = 32  # tenants of repeated searches
 CLOSED = 200  # searches of closed indexes
 CLIENTS = 8
 WRITERS = 4
@@ -44,7 +44,7 @@ def principal(tenant: int) -> Any:
     return Principal(tenant=f"tenant-{tenant}", user="bench").to_proto()
 
 
-async def make(stub: Any, tenant: int, chunks: int) -> None:
+async def create_index(stub: Any, tenant: int, chunks: int) -> None:
     """Create a tenant's index with its first document."""
     source = random.Random(tenant)
     document = document_pb2.Document(document_id="one", sourcefile="one.pdf", generation=1)
@@ -76,8 +76,8 @@ async def search(stub: Any, tenant: int, source: random.Random) -> float:
     return (time.perf_counter() - begin) * 1000
 
 
-async def clients(stub: Any, tenants: Sequence[int], count: int, seconds: float) -> list[float]:
-    """Run concurrent clients that search random tenants' indexes; return the times."""
+async def run_clients(stub: Any, tenants: Sequence[int], count: int, seconds: float) -> list[float]:
+    """Run concurrent clients that search random tenants' indexes; return the times in milliseconds."""
     end = time.perf_counter() + seconds
 
     async def client(number: int) -> list[float]:
@@ -90,8 +90,8 @@ async def clients(stub: Any, tenants: Sequence[int], count: int, seconds: float)
     return [each for times in results for each in times]
 
 
-def case(name: str, times: list[float], seconds: float | None = None) -> dict[str, Any]:
-    """Print and return the figures of some searches."""
+def report_searches(name: str, times: list[float], seconds: float | None = None) -> dict[str, Any]:
+    """Print and return the figures of searches. ``times`` are in milliseconds."""
     shares = {"p50": 0.5, "p99": 0.99, "longest": 1.0}
     row = {
         "case": name,
@@ -104,33 +104,35 @@ def case(name: str, times: list[float], seconds: float | None = None) -> dict[st
     return row
 
 
-async def searched(
+async def measure_searches(
     running: Retriever, tenants: int, seconds: float
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Search open, closed and random indexes; return the times, and the memory for searches in open indexes."""
     stub, source = running.stub, random.Random("order")
     order = source.sample(range(tenants), tenants)
     closed = [await search(stub, tenant, source) for tenant in order[: min(CLOSED, tenants)]]
-    few = order[-min(FEW, tenants) :]
+    few = order[-min(FEW_TENANTS, tenants) :]
     for tenant in few:
         await search(stub, tenant, source)
     rows = [
-        case("an index that is closed, one client", closed),
-        case(f"{len(few)} indexes that are open, one client", await clients(stub, few, 1, seconds), seconds),
+        report_searches("an index that is closed, one client", closed),
+        report_searches(
+            f"{len(few)} indexes that are open, one client", await run_clients(stub, few, 1, seconds), seconds
+        ),
     ]
-    all_open = order[-min(OPEN, tenants) :]
+    all_open = order[-min(OPEN_INDEXES, tenants) :]
     for tenant in all_open:
         await search(stub, tenant, source)
-    forget_references(running.pid)
-    times = await clients(stub, all_open, CLIENTS, seconds)
-    rows.append(case(f"{len(all_open)} indexes that are open, {CLIENTS} clients", times, seconds))
-    used = {"indexes": len(all_open), "used_mb": referenced(running.pid), **resources_of(running.pid)}
-    times = await clients(stub, order, CLIENTS, seconds)
-    rows.append(case(f"any of {tenants} indexes, {CLIENTS} clients", times, seconds))
+    reset_references(running.pid)
+    times = await run_clients(stub, all_open, CLIENTS, seconds)
+    rows.append(report_searches(f"{len(all_open)} indexes that are open, {CLIENTS} clients", times, seconds))
+    used = {"indexes": len(all_open), "used_mb": referenced_mib(running.pid), **resources_of(running.pid)}
+    times = await run_clients(stub, order, CLIENTS, seconds)
+    rows.append(report_searches(f"any of {tenants} indexes, {CLIENTS} clients", times, seconds))
     return rows, used
 
 
-async def idle(running: Retriever, seconds: float) -> float:
+async def measure_idle_cores(running: Retriever, seconds: float) -> float:
     """Return the number of cores that the idle process uses."""
     before, begin = cpu_seconds([running.pid]), time.perf_counter()
     await asyncio.sleep(seconds)
@@ -142,20 +144,20 @@ async def measure(tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
     steps = sorted({each for each in (10, 100, 300, 1000, 3000) if each < tenants} | {tenants})
     starts: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as directory:
-        made = 0
-        making = 0.0
+        created = 0
+        create_ms = 0.0
         for step in steps:
             async with retriever(Path(directory)) as running:
-                numbers = iter(range(made, step))
+                numbers = iter(range(created, step))
 
                 async def write(stub: Any = running.stub, numbers: Any = numbers) -> None:
                     for number in numbers:
-                        await make(stub, number, chunks)
+                        await create_index(stub, number, chunks)
 
                 begin = time.perf_counter()
                 await asyncio.gather(*(write() for _ in range(WRITERS)))
-                making = (time.perf_counter() - begin) / (step - made) * 1000
-                made = step
+                create_ms = (time.perf_counter() - begin) / (step - created) * 1000
+                created = step
             begin = time.perf_counter()
             async with retriever(Path(directory)) as running:
                 ready = time.perf_counter() - begin
@@ -163,27 +165,27 @@ async def measure(tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
                 starts.append({"tenants": step, "ready_s": ready, "first_ms": first, **resources_of(running.pid)})
                 print_now(f"{step} indexes: ready after {ready:.2f} s, {starts[-1]['memory_mb']:.0f} MiB")
                 if step == tenants:
-                    none_open = await idle(running, seconds)
-                    rows, used = await searched(running, tenants, seconds)
+                    idle_at_start = await measure_idle_cores(running, seconds)
+                    rows, used = await measure_searches(running, tenants, seconds)
                     after = resources_of(running.pid)
-                    some_open = await idle(running, seconds)
+                    idle_after_searches = await measure_idle_cores(running, seconds)
             if step == tenants:
-                async with retriever(Path(directory), CAUSEWAY_RETRIEVER_OPEN_INDEXES=str(PLACES)) as running:
-                    times = await clients(running.stub, range(tenants), CLIENTS, seconds)
-                    name = f"any of {tenants} indexes, at most {PLACES} open, {CLIENTS} clients"
-                    rows.append(case(name, times, seconds))
+                async with retriever(Path(directory), CAUSEWAY_RETRIEVER_OPEN_INDEXES=str(MAX_OPEN)) as running:
+                    times = await run_clients(running.stub, range(tenants), CLIENTS, seconds)
+                    name = f"any of {tenants} indexes, at most {MAX_OPEN} open, {CLIENTS} clients"
+                    rows.append(report_searches(name, times, seconds))
                     bounded = resources_of(running.pid)
         disk = sum(each.stat().st_blocks * 512 for each in Path(directory).rglob("*") if each.is_file())
     return {
         "tenants": tenants,
         "chunks": chunks,
-        "making_ms": making,
+        "making_ms": create_ms,
         "starts": starts,
         "rows": rows,
         "used": used,
         "after": after,
         "bounded": bounded,
-        "idle_cores": {"none": none_open, "some": some_open},
+        "idle_cores": {"none": idle_at_start, "some": idle_after_searches},
         "disk_kb": disk / tenants / 1000,
     }
 
@@ -223,7 +225,7 @@ def page(result: dict[str, Any]) -> str:
         f"writers, and needs {result['disk_kb']:.0f} KB of disk. The idle process uses {cores['none'] * 100:.2f} "
         f"% of a core with one open index, and {cores['some'] * 100:.2f} % after all these searches. It then has "
         f"{after['memory_mb']:.0f} MiB of memory, {after['descriptors']:.0f} descriptors and "
-        f"{after['threads']:.0f} threads. With at most {PLACES} open indexes it has "
+        f"{after['threads']:.0f} threads. With at most {MAX_OPEN} open indexes it has "
         f"{result['bounded']['memory_mb']:.0f} MiB of memory.",
         "",
         f"While {CLIENTS} clients search {used['indexes']:.0f} open indexes, the process has "

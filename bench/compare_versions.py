@@ -30,7 +30,7 @@ from comparison import LOAD_CORE, Stub
 from load import run
 from processes import cpu_seconds
 from servicekit import keys, nats
-from stacks import MODEL, Platform, serving
+from stacks import MODEL, Platform, run_platform
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ROOT / "build" / "versions"
@@ -44,14 +44,14 @@ _WITH_INDEX = (*_PLAIN, "retriever")
 _COMPLETIONS = "/v1/chat/completions"
 _CHUNKS = 2000
 _QUESTIONS = 50
-_MOST_REQUESTS = 100_000
+_MAX_REQUESTS = 100_000
 _WARM_UP_SECONDS = 2.0
 _DOCUMENTS_A_SECOND = 50
 _DOCUMENT_WORDS = 60
 _INGEST_SECONDS = 300
 _POLL_SECONDS = 0.05
 
-Spent = dict[str, float]
+CpuTimes = dict[str, float]
 """CPU milliseconds per request, by process."""
 Load = Callable[[Platform, float, int], int]
 """Runs a load on a platform for a number of seconds in a round; returns the number of requests."""
@@ -74,7 +74,7 @@ def _requests(
     url, bodies = platform.url + path, _questions(path, body)
     if number == _WARM_UP:  # the caches need every question
         uvloop.run(run(url, bodies, clients, _QUESTIONS, sign=sign))
-    load = uvloop.run(run(url, bodies, clients, _MOST_REQUESTS, seconds=seconds, sign=sign))
+    load = uvloop.run(run(url, bodies, clients, _MAX_REQUESTS, seconds=seconds, sign=sign))
     return len(load.durations)
 
 
@@ -92,8 +92,8 @@ def _documents(platform: Platform, seconds: float, number: int) -> int:
             asyncio.timeout(_INGEST_SECONDS),
         ):
             for start in range(0, count, FILES_PER_REQUEST):
-                some = files[start : start + FILES_PER_REQUEST]
-                (await http.post("/documents", data={"index": index}, files=some)).raise_for_status()
+                batch = files[start : start + FILES_PER_REQUEST]
+                (await http.post("/documents", data={"index": index}, files=batch)).raise_for_status()
             while (await jetstream.stream_info(keys.INGEST_STREAM)).state.messages:  # noqa: ASYNC110  # another process
                 await asyncio.sleep(_POLL_SECONDS)
             jobs = (await http.get("/jobs", params={"index": index, "limit": 1000})).raise_for_status().json()
@@ -129,26 +129,26 @@ class Case:
         return (*self.services, *self.counted)
 
 
-def _asking(path: str, body: Mapping[str, Any], clients: int) -> Load:
+def _requests_load(path: str, body: Mapping[str, Any], clients: int) -> Load:
     return partial(_requests, path, body, clients)
 
 
 CASES = {
-    "unary": Case("chat completion, 16 clients", _asking(_COMPLETIONS, _CHAT, 16)),
-    "burst": Case("stream of 64 at once, 16 clients", _asking(_COMPLETIONS, _STREAM, 16)),
-    "stream16": Case("stream of 64, 10 ms/token, 16 clients", _asking(_COMPLETIONS, _STREAM, 16), pace=0.01),
-    "stream64": Case("stream of 64, 10 ms/token, 64 clients", _asking(_COMPLETIONS, _STREAM, 64), pace=0.01),
+    "unary": Case("chat completion, 16 clients", _requests_load(_COMPLETIONS, _CHAT, 16)),
+    "burst": Case("stream of 64 at once, 16 clients", _requests_load(_COMPLETIONS, _STREAM, 16)),
+    "stream16": Case("stream of 64, 10 ms/token, 16 clients", _requests_load(_COMPLETIONS, _STREAM, 16), pace=0.01),
+    "stream64": Case("stream of 64, 10 ms/token, 64 clients", _requests_load(_COMPLETIONS, _STREAM, 64), pace=0.01),
     "guarded": Case(
         "the same with two detectors, 20 ms/token, 32 clients",
-        _asking(_COMPLETIONS, _STREAM, 32),
+        _requests_load(_COMPLETIONS, _STREAM, 32),
         (*_PLAIN, "guardrails"),
         0.02,
     ),
-    "search": Case("search, hybrid, top 5, 8 clients", _asking("/retrieve", _SEARCH, 8), _WITH_INDEX, 0.01),
+    "search": Case("search, hybrid, top 5, 8 clients", _requests_load("/retrieve", _SEARCH, 8), _WITH_INDEX, 0.01),
     "over-index": Case(
-        "chat completion over an index, 8 clients", _asking(_COMPLETIONS, _OVER_INDEX, 8), _WITH_INDEX, 0.01
+        "chat completion over an index, 8 clients", _requests_load(_COMPLETIONS, _OVER_INDEX, 8), _WITH_INDEX, 0.01
     ),
-    "rag": Case("RAG chat, 64 tokens, 8 clients", _asking("/chat", {}, 8), _WITH_INDEX, 0.01),
+    "rag": Case("RAG chat, 64 tokens, 8 clients", _requests_load("/chat", {}, 8), _WITH_INDEX, 0.01),
     "document": Case(
         "a small document, from the upload to searchable",
         _documents,
@@ -175,7 +175,7 @@ class Row:
     changes: tuple[float, ...]
 
 
-def rows(title: str, rounds: Sequence[Mapping[str, Spent]]) -> list[Row]:
+def rows(title: str, rounds: Sequence[Mapping[str, CpuTimes]]) -> list[Row]:
     """Return the row of a case and the rows of its processes; each round has the CPU time of both versions."""
     processes = [name for name in rounds[0][HERE] if any(each[BASE][name] or each[HERE][name] for each in rounds)]
     return [
@@ -193,13 +193,13 @@ def _row(name: str, rounds: Sequence[Mapping[str, float]]) -> Row:
     return Row(name, base, here, changes)
 
 
-def page(found: Sequence[Row]) -> str:
+def page(results: Sequence[Row]) -> str:
     """Return the table."""
     lines = [
         "| CPU ms per request | base | here | change | least to most |",
         "|---|--:|--:|--:|--:|",
     ]
-    for row in found:
+    for row in results:
         changes = row.changes or (0.0,)
         spread = f"{min(changes):+.1%} to {max(changes):+.1%}"
         change = f"{statistics.median(changes):+.1%}"
@@ -212,7 +212,7 @@ def order(number: int) -> tuple[str, str]:
     return (HERE, BASE) if number % 2 else (BASE, HERE)
 
 
-def installed(base: str) -> str:
+def install(base: str) -> str:
     """Return the interpreter of another version; check out and install the version if necessary."""
     commit = _git("rev-parse", "--verify", f"{base}^{{commit}}")
     checkout = VERSIONS / commit[:12]
@@ -227,20 +227,20 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def measure(case: Case, platforms: Mapping[str, Platform], count: int, seconds: float) -> list[dict[str, Spent]]:
+def measure(case: Case, platforms: Mapping[str, Platform], count: int, seconds: float) -> list[dict[str, CpuTimes]]:
     """Return the CPU time of both versions in each round, after a round that fills their caches."""
     for platform in platforms.values():
         case.load(platform, _WARM_UP_SECONDS, _WARM_UP)
     rounds = []
     for number in range(1, count + 1):
-        spent = {version: _spent(case, platforms[version], seconds, number) for version in order(number)}
+        spent = {version: _measure_cpu(case, platforms[version], seconds, number) for version in order(number)}
         rounds.append(spent)
         sums = (f"{version} {sum(spent[version].values()):.2f} ms" for version in (BASE, HERE))
         print(f"{case.title}, round {number}: {', '.join(sums)}", flush=True)
     return rounds
 
 
-def _spent(case: Case, platform: Platform, seconds: float, number: int) -> Spent:
+def _measure_cpu(case: Case, platform: Platform, seconds: float, number: int) -> CpuTimes:
     before = {name: cpu_seconds([platform.pids[name]]) for name in case.processes}
     requests = case.load(platform, seconds, number)
     return {name: (cpu_seconds([platform.pids[name]]) - before[name]) / requests * 1000 for name in case.processes}
@@ -250,7 +250,7 @@ def _spent(case: Case, platform: Platform, seconds: float, number: int) -> Spent
 def _platforms(case: Case, pythons: Mapping[str, str]) -> Iterator[dict[str, Platform]]:
     chunks = _CHUNKS if "retriever" in case.services else 0
     with contextlib.ExitStack() as stack:
-        start = partial(serving, case.services, Stub(64, case.pace), chunks=chunks)
+        start = partial(run_platform, case.services, Stub(64, case.pace), chunks=chunks)
         yield {version: stack.enter_context(start(python=python)) for version, python in pythons.items()}
 
 
@@ -262,14 +262,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each load in each round")
     arguments = parser.parse_args()
-    pythons = {BASE: installed(arguments.base), HERE: sys.executable}
+    pythons = {BASE: install(arguments.base), HERE: sys.executable}
     os.sched_setaffinity(0, {LOAD_CORE})
-    found: list[Row] = []
+    results: list[Row] = []
     for name in arguments.case:
         case = CASES[name]
         with _platforms(case, pythons) as platforms:
-            found += rows(case.title, measure(case, platforms, arguments.rounds, arguments.seconds))
-        print(page(found), flush=True)
+            results += rows(case.title, measure(case, platforms, arguments.rounds, arguments.seconds))
+        print(page(results), flush=True)
     return 0
 
 

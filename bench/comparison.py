@@ -20,10 +20,10 @@ import uvloop
 from causeway_testing.servers import free_ports
 from contenders import RESPONSES, Running, Start
 from load import percentile, run
-from processes import cpu_seconds, memory_mib, pinned, running, wait_for
+from processes import cpu_seconds, memory_mib, running, start_pinned, wait_for
 
 CONTENDER_CORE, LOAD_CORE = 0, 1
-MOST_REQUESTS = 4000
+MAX_REQUESTS = 4000
 Row = dict[str, Any]
 
 
@@ -54,10 +54,12 @@ class Case:
     clients: int
 
 
-def arguments_of(description: str) -> argparse.Namespace:
+def parse_arguments(description: str) -> argparse.Namespace:
     """Return the arguments of the command line: ``quick``, ``only`` and ``results``."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer loads, of a second each")
+    parser.add_argument(
+        "--quick", action="store_true", help="loads of one second; bench_gateway also runs fewer loads"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders whose names contain one of these")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     return parser.parse_args()
@@ -78,7 +80,7 @@ def compare(
         loads: Each model server with its cases.
         show: Returns a row as text.
         only: Parts of the names of the selected contenders; None: all contenders.
-        seconds: The duration of each load.
+        seconds: The duration of each load. A load also ends after `MAX_REQUESTS` requests.
     """
     os.sched_setaffinity(0, {LOAD_CORE})
     selected = {
@@ -88,9 +90,9 @@ def compare(
     }
     rows: list[Row] = []
     for stub, cases in loads.items():
-        with serving(stub) as server:
+        with run_stub(stub) as server:
             for name, start in selected.items():
-                for figures in _measured(start, server, cases, seconds):
+                for figures in _measure_cases(start, server, cases, seconds):
                     rows.append({**figures, "contender": name})
                     print(show(rows[-1]), flush=True)
     return {
@@ -102,25 +104,25 @@ def compare(
 
 
 @contextmanager
-def serving(stub: Stub) -> Iterator[str]:
+def run_stub(stub: Stub) -> Iterator[str]:
     """Start a stub, and yield its address."""
     [port] = free_ports(1)
     command = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(port))
     answers = ("--tokens", str(stub.tokens), "--pace", str(stub.pace))
-    with running(pinned(LOAD_CORE, *command, *answers)):
+    with running(start_pinned(LOAD_CORE, *command, *answers)):
         server = f"http://127.0.0.1:{port}"
         wait_for(f"{server}/v1/models")
         yield server
 
 
-def _measured(start: Start, server: str, cases: Sequence[Case], seconds: float) -> Iterator[Row]:
+def _measure_cases(start: Start, server: str, cases: Sequence[Case], seconds: float) -> Iterator[Row]:
     with start(server, CONTENDER_CORE) as contender:
         for case in cases:
             yield {"case": case.name, **uvloop.run(_measure(case, contender, seconds))}
 
 
 async def _measure(case: Case, contender: Running, seconds: float) -> dict[str, float]:
-    """Run one contender under one load for some seconds, and until its last answer is complete."""
+    """Run one contender under one load until its last answer is complete; return the figures."""
     question: dict[str, Any] = {"messages": [{"role": "user", "content": "Tell me something."}]}
     sign = b'"content":"w'
     if contender.url.endswith(RESPONSES):
@@ -128,9 +130,9 @@ async def _measure(case: Case, contender: Running, seconds: float) -> dict[str, 
         sign = b'"delta":"w' if case.stream else b'"text":"w'
     body = json.dumps({"model": contender.model, "stream": case.stream, **question}).encode()
     # Warm up connections and caches.
-    await run(contender.url, [body], min(case.clients, 8), MOST_REQUESTS, seconds=seconds / 4, sign=sign)
+    await run(contender.url, [body], min(case.clients, 8), MAX_REQUESTS, seconds=seconds / 4, sign=sign)
     before = cpu_seconds(contender.pids)
-    load = await run(contender.url, [body], case.clients, MOST_REQUESTS, seconds=seconds, sign=sign)
+    load = await run(contender.url, [body], case.clients, MAX_REQUESTS, seconds=seconds, sign=sign)
     cpu = (cpu_seconds(contender.pids) - before) / len(load.durations)
     return {
         "rate": load.rate,

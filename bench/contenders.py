@@ -1,4 +1,4 @@
-"""The contenders of the benchmark, each with its settings for production and on one core."""
+"""The contenders of a benchmark, each with its settings for production and on one core."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from causeway_testing.servers import free_ports
-from peers import GUARDS, PEERS, Peer, Place
-from processes import pinned, running, wait_for
+from peers import GUARDS, PEERS, Peer, PeerResources
+from processes import running, start_pinned, wait_for
 from servicekit.broker import Broker
 
 DIRECT = "model server itself"
@@ -32,7 +32,7 @@ class Running:
     Attributes:
         url: The URL of chat completions, or of the Responses API.
         model: The contender's name of the model.
-        pids: The processes; empty for the model server itself.
+        pids: The process ids; empty for the model server itself.
     """
 
     url: str
@@ -72,8 +72,8 @@ def _direct(server: str, _: int) -> Iterator[Running]:
 def _relay(server: str, core: int) -> Iterator[Running]:
     [port] = free_ports(1)
     program = str(Path(__file__).with_name("relay.py"))
-    with running(pinned(core, sys.executable, program, "--port", str(port), "--target", server)) as pids:
-        yield _answering(port, _MODEL, pids)
+    with running(start_pinned(core, sys.executable, program, "--port", str(port), "--target", server)) as pids:
+        yield _wait_until_ready(port, _MODEL, pids)
 
 
 @contextmanager
@@ -84,8 +84,8 @@ def _ours(server: str, core: int, policy: Path | None = None) -> Iterator[Runnin
     """
     generator, gateway, broker, guardrails = free_ports(4)
     with TemporaryDirectory() as directory:
-        nats = pinned(1 - core, *Broker(Path(directory), broker).command())
-        model = pinned(
+        nats = start_pinned(1 - core, *Broker(Path(directory), broker).command())
+        generator_process = start_pinned(
             core,
             *(sys.executable, "-m", "generator"),
             environment={
@@ -96,7 +96,7 @@ def _ours(server: str, core: int, policy: Path | None = None) -> Iterator[Runnin
                 "CAUSEWAY_LOG_LEVEL": "WARNING",
             },
         )
-        front = pinned(
+        gateway_process = start_pinned(
             core,
             *(sys.executable, "-m", "gateway"),
             environment={
@@ -108,29 +108,29 @@ def _ours(server: str, core: int, policy: Path | None = None) -> Iterator[Runnin
                 "CAUSEWAY_GUARDRAILS_TARGET": f"127.0.0.1:{guardrails}",
             },
         )
-        judges = []
+        guardrails_processes = []
         if policy is not None:
             port = {"CAUSEWAY_GUARDRAILS_PORT": str(guardrails), "CAUSEWAY_LOG_LEVEL": "WARNING"}
-            judges.append(pinned(core, sys.executable, "-m", "guardrails", environment=port))
-        with running(nats), running(model, front, *judges) as pids:
-            yield _answering(gateway, _MODEL, pids)
+            guardrails_processes.append(start_pinned(core, sys.executable, "-m", "guardrails", environment=port))
+        with running(nats), running(generator_process, gateway_process, *guardrails_processes) as pids:
+            yield _wait_until_ready(gateway, _MODEL, pids)
 
 
 @contextmanager
 def _peer(peer: Peer, server: str, core: int) -> Iterator[Running]:
     port, other = free_ports(2)
     with TemporaryDirectory() as state:
-        (program, *arguments), environment = peer.command(Place(port, other, server, Path(state)))
+        (program, *arguments), environment = peer.command(PeerResources(port, other, server, Path(state)))
         home = {"HOME": state, "PATH": f"{peer.environment / 'bin'}:/usr/bin:/bin"}
-        process = pinned(
+        process = start_pinned(
             core, str(peer.environment / "bin" / program), *arguments, environment={**environment, **home}
         )
         with running(process) as pids:
-            yield _answering(port, peer.model, pids)
+            yield _wait_until_ready(port, peer.model, pids)
 
 
-def _answering(port: int, model: str, pids: list[int]) -> Running:
+def _wait_until_ready(port: int, model_name: str, pids: list[int]) -> Running:
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
-    question = b'{"model":"%b","messages":[{"role":"user","content":"Hi"}]}' % model.encode()
+    question = b'{"model":"%b","messages":[{"role":"user","content":"Hi"}]}' % model_name.encode()
     wait_for(url, question, _START_SECONDS)
-    return Running(url, model, tuple(pids))
+    return Running(url, model_name, tuple(pids))

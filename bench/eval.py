@@ -24,97 +24,104 @@ from eval_sets import EvaluationSet
 PAGE_FIGURES = ("recall@3", "recall@5", "recall@10", "mrr", "all@5", "all@10", "cites_right", "cites_given")
 TEXT_FIGURES = ("ndcg@10", "recall@10", "recall@100", "mrr")
 CITED_TOP = 5
-_TOGETHER = 2  # concurrent questions
-_MOST = 300
+_CONCURRENCY = 2  # concurrent requests
+_MAX_PASSAGES = 300
 
 Figures = dict[str, float]
 
 
-async def evaluate(platform: Platform, what: EvaluationSet, modes: Sequence[str] = MODES) -> dict[str, Figures]:
+async def evaluate(
+    platform: Platform, evaluation_set: EvaluationSet, modes: Sequence[str] = MODES
+) -> dict[str, Figures]:
     """Return the figures of each mode."""
-    turns = asyncio.Semaphore(_TOGETHER)
-    count = 10 if what.has_pages else _MOST
+    semaphore = asyncio.Semaphore(_CONCURRENCY)
+    count = 10 if evaluation_set.has_pages else _MAX_PASSAGES
 
     async def rankings(mode: str) -> list[list[str]]:
-        async def one(text: str) -> list[str]:
-            async with turns:
-                return await platform.ranking(text, mode, count, pages=what.has_pages)
+        async def rank(text: str) -> list[str]:
+            async with semaphore:
+                return await platform.ranking(text, mode, count, pages=evaluation_set.has_pages)
 
-        return await asyncio.gather(*(one(question.text) for question in what.questions))
+        return await asyncio.gather(*(rank(question.text) for question in evaluation_set.questions))
 
     async def citations(mode: str) -> list[tuple[list[str], list[str]]]:
-        async def one(text: str) -> tuple[list[str], list[str]]:
-            async with turns:
+        async def cite(text: str) -> tuple[list[str], list[str]]:
+            async with semaphore:
                 return await platform.citations(text, mode, CITED_TOP)
 
-        return await asyncio.gather(*(one(question.text) for question in what.questions))
+        return await asyncio.gather(*(cite(question.text) for question in evaluation_set.questions))
 
     result = {}
     for mode in modes:
-        figures = _figures(what, await rankings(mode))
-        if what.has_pages:
-            figures |= _citation_figures(what, await citations(mode))
+        figures = _figures(evaluation_set, await rankings(mode))
+        if evaluation_set.has_pages:
+            figures |= _citation_figures(evaluation_set, await citations(mode))
         result[mode] = figures
     return result
 
 
-def _figures(what: EvaluationSet, rankings: Sequence[list[str]]) -> Figures:
-    both = [(ranking, question.relevant) for ranking, question in zip(rankings, what.questions, strict=True)]
-    mrr = metrics.mean([metrics.reciprocal_rank(*each) for each in both])
-    if not what.has_pages:
+def _figures(evaluation_set: EvaluationSet, rankings: Sequence[list[str]]) -> Figures:
+    pairs = [
+        (ranking, question.relevant) for ranking, question in zip(rankings, evaluation_set.questions, strict=True)
+    ]
+    mrr = metrics.mean([metrics.reciprocal_rank(*each) for each in pairs])
+    if not evaluation_set.has_pages:
         return {
-            "ndcg@10": metrics.mean([metrics.ndcg(*each) for each in both]),
-            "recall@10": metrics.mean([metrics.recall(*each, 10) for each in both]),
-            "recall@100": metrics.mean([metrics.recall(*each, 100) for each in both]),
+            "ndcg@10": metrics.mean([metrics.ndcg(*each) for each in pairs]),
+            "recall@10": metrics.mean([metrics.recall(*each, 10) for each in pairs]),
+            "recall@100": metrics.mean([metrics.recall(*each, 100) for each in pairs]),
             "mrr": mrr,
         }
     return {
-        **{f"recall@{k}": metrics.mean([metrics.found(*each, k) for each in both]) for k in (3, 5, 10)},
+        **{f"recall@{k}": metrics.mean([metrics.found(*each, k) for each in pairs]) for k in (3, 5, 10)},
         "mrr": mrr,
-        **{f"all@{k}": metrics.mean([metrics.recall(*each, k) for each in both]) for k in (5, 10)},
+        **{f"all@{k}": metrics.mean([metrics.recall(*each, k) for each in pairs]) for k in (5, 10)},
     }
 
 
-def _citation_figures(what: EvaluationSet, answers: Sequence[tuple[list[str], list[str]]]) -> Figures:
+def _citation_figures(evaluation_set: EvaluationSet, answers: Sequence[tuple[list[str], list[str]]]) -> Figures:
     right = [
         any(name in question.relevant for name in cited)
-        for (cited, _), question in zip(answers, what.questions, strict=True)
+        for (cited, _), question in zip(answers, evaluation_set.questions, strict=True)
     ]
     given = [name in sources for cited, sources in answers for name in cited]
     return {"cites_right": metrics.mean(right), "cites_given": metrics.mean(given)}
 
 
-def shortfalls(what: EvaluationSet, result: dict[str, Figures], floors: dict[str, float]) -> list[str]:
-    """Return a message for each figure below its floor."""
+def shortfalls(evaluation_set: EvaluationSet, result: dict[str, Figures], floors: dict[str, float]) -> list[str]:
+    """Return a message for each figure of hybrid search that is below its floor, text search or vector search."""
     hybrid = result.get("hybrid", {})
     messages = [
         f"hybrid {name} is {hybrid[name]:.3f}, below its floor of {floor:.3f}"
         for name, floor in floors.items()
         if hybrid[name] < floor
     ]
-    if len(result) == len(MODES) and what.has_pages:
+    if len(result) == len(MODES) and evaluation_set.has_pages:
         for name in ("recall@3", "recall@5", "recall@10"):
             best = max(result[mode][name] for mode in ("text", "vectors"))
-            missing = round((best - hybrid[name]) * len(what.questions))
+            missing = round((best - hybrid[name]) * len(evaluation_set.questions))
             if missing > 1:
                 messages.append(f"hybrid {name} is {missing} questions below the better of text and vectors")
     return messages
 
 
-def table(what: EvaluationSet, result: dict[str, Figures]) -> str:
+def table(evaluation_set: EvaluationSet, result: dict[str, Figures]) -> str:
     """Return the figures as Markdown, for the terminal and the page."""
-    names = PAGE_FIGURES if what.has_pages else TEXT_FIGURES
-    lines = [f"| {what.name}, {len(what.questions)} questions |" + "".join(f" {name} |" for name in names)]
+    names = PAGE_FIGURES if evaluation_set.has_pages else TEXT_FIGURES
+    lines = [
+        f"| {evaluation_set.name}, {len(evaluation_set.questions)} questions |"
+        + "".join(f" {name} |" for name in names)
+    ]
     lines.append("|---|" + "---:|" * len(names))
     for mode, figures in result.items():
         lines.append(f"| {mode} |" + "".join(f" {figures[name]:.3f} |" for name in names))
     return "\n".join(lines)
 
 
-def write(directory: Path, what: EvaluationSet, result: dict[str, Figures]) -> None:
+def write(directory: Path, evaluation_set: EvaluationSet, result: dict[str, Figures]) -> None:
     """Write eval.json and eval.md."""
     now = datetime.now(UTC).date().isoformat()
-    summary = {"date": now, "set": what.name, "questions": len(what.questions), "modes": result}
+    summary = {"date": now, "set": evaluation_set.name, "questions": len(evaluation_set.questions), "modes": result}
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "eval.json").write_text(json.dumps(summary, indent=1) + "\n")
     page = f"""# Retrieval and citations
@@ -124,27 +131,36 @@ passages contain a page with the answer. `all`: the share of the pages with the 
 `cites_right`: the share of the answers over the best {CITED_TOP} passages that cite such a page. `cites_given`: the
 share of the citations that name a source of the answer.
 
-{table(what, result)}
+{table(evaluation_set, result)}
 """
     (directory / "eval.md").write_text(page)
 
 
-async def run(arguments: argparse.Namespace, what: EvaluationSet, url: str) -> int:
+async def run(arguments: argparse.Namespace, evaluation_set: EvaluationSet, url: str) -> int:
     """Run the evaluation, print the figures, and return the exit code."""
     async with connected(url, arguments.index, rerank=arguments.rerank) as platform:
         if not arguments.ingested:
-            await platform.ingest(what)
-        result = await evaluate(platform, what, arguments.mode or MODES)
-    wrong = shortfalls(what, result, dict(arguments.floor))
+            await platform.ingest(evaluation_set)
+        result = await evaluate(platform, evaluation_set, arguments.mode or MODES)
+    messages = shortfalls(evaluation_set, result, dict(arguments.floor))
     if arguments.json:
-        print(json.dumps({"set": what.name, "questions": len(what.questions), "modes": result, "wrong": wrong}))
+        print(
+            json.dumps(
+                {
+                    "set": evaluation_set.name,
+                    "questions": len(evaluation_set.questions),
+                    "modes": result,
+                    "wrong": messages,
+                }
+            )
+        )
     else:
-        print(table(what, result))
+        print(table(evaluation_set, result))
     if arguments.results is not None:
-        write(arguments.results, what, result)
-    for each in wrong:
-        print(each, file=sys.stderr)
-    return 1 if wrong else 0
+        write(arguments.results, evaluation_set, result)
+    for message in messages:
+        print(message, file=sys.stderr)
+    return 1 if messages else 0
 
 
 def main() -> int:
@@ -168,17 +184,17 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="directory for eval.md and eval.json")
     arguments = parser.parse_args()
     if arguments.collection is not None:
-        what = eval_sets.collection(arguments.collection, arguments.limit)
+        evaluation_set = eval_sets.collection(arguments.collection, arguments.limit)
     else:
         folder = arguments.documents or eval_sets.EXAMPLES / "corpus"
         questions = arguments.questions or eval_sets.EXAMPLES / "questions.jsonl"
-        what = eval_sets.documents(folder, questions, arguments.limit)
-    known = PAGE_FIGURES if what.has_pages else TEXT_FIGURES
+        evaluation_set = eval_sets.documents(folder, questions, arguments.limit)
+    known = PAGE_FIGURES if evaluation_set.has_pages else TEXT_FIGURES
     for name, _ in arguments.floor:
         if name not in known:
             parser.error(f"unknown figure {name}; use one of {', '.join(known)}")
     with nullcontext(arguments.url) if arguments.url else own_stack() as url:
-        return asyncio.run(run(arguments, what, url))
+        return asyncio.run(run(arguments, evaluation_set, url))
 
 
 def _floor(text: str) -> tuple[str, float]:

@@ -27,9 +27,9 @@ from generator.extractive.terms import terms, words
 
 SETS = Path(__file__).parent / "answers"
 COUNTS = (1, 3, 5, 10, 50)
-USUAL = 5
+USUAL_COUNT = 5
 HEADING = "## What is answered, and what is refused"
-_TOGETHER = 2
+_CONCURRENCY = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,31 +103,31 @@ def _lines(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
 
 
-async def evaluate(platform: Platform, what: AnswerSet) -> Figures:
+async def evaluate(platform: Platform, answer_set: AnswerSet) -> Figures:
     """Return the figures of a set whose documents are ingested."""
-    turns = asyncio.Semaphore(_TOGETHER)
+    semaphore = asyncio.Semaphore(_CONCURRENCY)
 
     async def answers(questions: Sequence[EvaluatedQuestion], count: int) -> list[str]:
-        async def one(question: EvaluatedQuestion) -> str:
-            async with turns:
+        async def ask(question: EvaluatedQuestion) -> str:
+            async with semaphore:
                 return await platform.answer(question.text, count)
 
-        return await asyncio.gather(*map(one, questions))
+        return await asyncio.gather(*map(ask, questions))
 
     figures = Figures()
     for count in COUNTS:
-        figures.foreign_refused[count] = sum(map(is_refusal, await answers(what.foreign, count)))
-        given = await answers(what.answerable, count)
-        figures.answerable_refused[count] = sum(map(is_refusal, given))
-        if count == USUAL:
+        figures.foreign_refused[count] = sum(map(is_refusal, await answers(answer_set.foreign, count)))
+        answer_texts = await answers(answer_set.answerable, count)
+        figures.answerable_refused[count] = sum(map(is_refusal, answer_texts))
+        if count == USUAL_COUNT:
             right = [
-                has_expected_content(answer, each, what)
-                for answer, each in zip(given, what.answerable, strict=True)
+                has_expected_content(answer, each, answer_set)
+                for answer, each in zip(answer_texts, answer_set.answerable, strict=True)
             ]
             figures.right = sum(right)
             figures.rows_right = sum(
                 good and not any(other in answer for other in each.other_rows)
-                for good, answer, each in zip(right, given, what.answerable, strict=True)
+                for good, answer, each in zip(right, answer_texts, answer_set.answerable, strict=True)
                 if each.other_rows
             )
     return figures
@@ -138,15 +138,15 @@ def is_refusal(answer: str) -> bool:
     return answer.strip() in (NOT_FOUND, NO_SOURCES)
 
 
-def has_expected_content(given: str, question: EvaluatedQuestion, what: AnswerSet) -> bool:
+def has_expected_content(answer: str, question: EvaluatedQuestion, answer_set: AnswerSet) -> bool:
     """Return whether an answer has the expected content.
 
     In the final set, the answer must contain the expected text. In the development set, the expected text is a
     sentence: the answer must contain its numbers and names, or half of its terms if it has neither.
     """
-    if what.literal:
-        return question.expected.casefold() in given.casefold()
-    given_words, expected_words = set(words(given)), words(question.expected)
+    if answer_set.literal:
+        return question.expected.casefold() in answer.casefold()
+    given_words, expected_words = set(words(answer)), words(question.expected)
     beginnings = set(re.findall(r"(?:^|[.:;] )([A-Z][a-z]+)", question.expected))
     names = {words(name)[0] for name in set(re.findall(r"[A-Z][a-z]+", question.expected)) - beginnings}
     facts = {word for word in expected_words if word[0].isdigit()} | names
@@ -156,19 +156,19 @@ def has_expected_content(given: str, question: EvaluatedQuestion, what: AnswerSe
     return not new_terms or len(new_terms & given_words) >= len(new_terms) / 2
 
 
-def table(what: AnswerSet, figures: Figures) -> str:
+def table(answer_set: AnswerSet, figures: Figures) -> str:
     """Return the figures of a set as a Markdown table, followed by a line of text."""
-    head = f"| {what.name}, passages |" + "".join(f" {count} |" for count in COUNTS)
+    head = f"| {answer_set.name}, passages |" + "".join(f" {count} |" for count in COUNTS)
     rule = "|---|" + "---:|" * len(COUNTS)
     foreign = "".join(f" {figures.foreign_refused[count]} |" for count in COUNTS)
     refused = "".join(f" {figures.answerable_refused[count]} |" for count in COUNTS)
-    rows = sum(bool(each.other_rows) for each in what.answerable)
-    below = f"Correct answers with {USUAL} passages: {figures.right} of {len(what.answerable)}."
+    rows = sum(bool(each.other_rows) for each in answer_set.answerable)
+    below = f"Correct answers with {USUAL_COUNT} passages: {figures.right} of {len(answer_set.answerable)}."
     if rows:
         below += f" Correct answers without another row, of {rows} questions about a row: {figures.rows_right}."
     return (
-        f"{head}\n{rule}\n| {len(what.foreign)} foreign questions, refused |{foreign}\n"
-        f"| {len(what.answerable)} answerable questions, refused |{refused}\n\n{below}"
+        f"{head}\n{rule}\n| {len(answer_set.foreign)} foreign questions, refused |{foreign}\n"
+        f"| {len(answer_set.answerable)} answerable questions, refused |{refused}\n\n{below}"
     )
 
 
@@ -187,38 +187,41 @@ def write(page: Path, tables: Sequence[str]) -> None:
 
 async def run(url: str, results: Path | None) -> int:
     """Run the evaluation and print the figures; return 1 if a set misses its goals."""
-    tables, wrong = [], []
-    for what in sets():
-        async with connected(url, what.name) as platform:
-            await platform.ingest(EvaluationSet(what.name, (), what.files))
-            figures = await evaluate(platform, what)
-        tables.append(table(what, figures))
+    tables, messages = [], []
+    for answer_set in sets():
+        async with connected(url, answer_set.name) as platform:
+            await platform.ingest(EvaluationSet(answer_set.name, (), answer_set.files))
+            figures = await evaluate(platform, answer_set)
+        tables.append(table(answer_set, figures))
         print(tables[-1], end="\n\n")
-        wrong += shortfalls(what, figures)
+        messages += shortfalls(answer_set, figures)
     if results is not None:
         write(results / "eval.md", tables)
-    for each in wrong:
-        print(each, file=sys.stderr)
-    return 1 if wrong else 0
+    for message in messages:
+        print(message, file=sys.stderr)
+    return 1 if messages else 0
 
 
-def shortfalls(what: AnswerSet, figures: Figures) -> list[str]:
+def shortfalls(answer_set: AnswerSet, figures: Figures) -> list[str]:
     """Return a message for each missed goal.
 
     With 5 passages, at most one foreign question may be answered, and at most one answerable question refused.
+    More passages must not increase the number of refused answerable questions.
     """
     messages = []
-    answered = len(what.foreign) - figures.foreign_refused[USUAL]
+    answered = len(answer_set.foreign) - figures.foreign_refused[USUAL_COUNT]
     if answered > 1:
-        messages.append(f"{what.name}: {answered} foreign questions are answered")
-    if figures.answerable_refused[USUAL] > 1:
-        messages.append(f"{what.name}: {figures.answerable_refused[USUAL]} answerable questions are refused")
-    if any(figures.answerable_refused[more] > figures.answerable_refused[less] for less, more in _steps()):
-        messages.append(f"{what.name}: more passages turn an answer into a refusal")
+        messages.append(f"{answer_set.name}: {answered} foreign questions are answered")
+    if figures.answerable_refused[USUAL_COUNT] > 1:
+        messages.append(
+            f"{answer_set.name}: {figures.answerable_refused[USUAL_COUNT]} answerable questions are refused"
+        )
+    if any(figures.answerable_refused[more] > figures.answerable_refused[less] for less, more in _increases()):
+        messages.append(f"{answer_set.name}: more passages turn an answer into a refusal")
     return messages
 
 
-def _steps() -> Iterator[tuple[int, int]]:
+def _increases() -> Iterator[tuple[int, int]]:
     return itertools.pairwise(COUNTS)
 
 

@@ -1,4 +1,4 @@
-"""The platform for an evaluation: public HTTP, and a separate stack if no URL is given."""
+"""A client of the public HTTP API for evaluations, and a stack for evaluations without a running platform."""
 
 import asyncio
 import json
@@ -20,15 +20,20 @@ from eval_sets import EvaluationSet
 MODES = ("text", "vectors", "hybrid")
 _START_SECONDS = 60.0
 _INGEST_SECONDS = 3600.0
-_ENDED = ("succeeded", "unchanged", "failed", "cancelled")
-_UPLOADED = 20  # files of a request
-_INDEXED = 500  # texts of a request
+_FINAL_STATES = ("succeeded", "unchanged", "failed", "cancelled")
+_FILES_A_REQUEST = 20
+_TEXTS_A_REQUEST = 500
 _CITATION = re.compile(r"\[([^\[\]]+)\]")
 
 
 @contextmanager
 def own_stack(**environment: str) -> Iterator[str]:
-    """Run a stack on free ports with an empty data directory, and yield its URL."""
+    """Run a stack on free ports with an empty data directory, and yield its URL.
+
+    Raises:
+        RuntimeError: The stack ends during its start.
+        TimeoutError: The stack is not ready within a minute.
+    """
     with tempfile.TemporaryDirectory() as directory:
         command = [str(Path(sys.executable).with_name("causeway")), "up", "--port", "0", "--data-dir", directory]
         process = subprocess.Popen(
@@ -66,19 +71,23 @@ class Platform:
         answer = await self._http.post("/indexes", json={"index_name": self._index, "embedding": embedding})
         answer.raise_for_status()
 
-    async def ingest(self, what: EvaluationSet) -> None:
+    async def ingest(self, evaluation_set: EvaluationSet) -> None:
         """Upload the documents, and wait until they are searchable.
 
         Raises:
             RuntimeError: A document fails.
+            TimeoutError: A document is not searchable within an hour.
         """
-        for start in range(0, len(what.files), _UPLOADED):
-            parts = [("file", (path.name, path.read_bytes())) for path in what.files[start : start + _UPLOADED]]
+        for start in range(0, len(evaluation_set.files), _FILES_A_REQUEST):
+            parts = [
+                ("file", (path.name, path.read_bytes()))
+                for path in evaluation_set.files[start : start + _FILES_A_REQUEST]
+            ]
             answer = await self._http.post("/documents", data={"index": self._index}, files=parts)
             for job in answer.raise_for_status().json()["jobs"]:
                 await self._wait_for(job["id"])
-        for start in range(0, len(what.texts), _INDEXED):
-            body = {"index_name": self._index, "documents": what.texts[start : start + _INDEXED]}
+        for start in range(0, len(evaluation_set.texts), _TEXTS_A_REQUEST):
+            body = {"index_name": self._index, "documents": evaluation_set.texts[start : start + _TEXTS_A_REQUEST]}
             answer = await self._http.post("/index", json=body, timeout=_INGEST_SECONDS)
             accepted = answer.raise_for_status().json()
             if answer.status_code == 202:
@@ -121,7 +130,7 @@ class Platform:
         end = time.monotonic() + _INGEST_SECONDS
         while time.monotonic() < end:
             job: dict[str, Any] = (await self._http.get(f"/jobs/{job_id}")).raise_for_status().json()
-            if job["state"] in _ENDED:
+            if job["state"] in _FINAL_STATES:
                 if job["state"] not in ("succeeded", "unchanged"):
                     raise RuntimeError(f"the job {job_id} ended as {job['state']}: {job}")
                 return

@@ -1,4 +1,7 @@
-"""A load of chat completions over persistent connections, which can share a core with the model server."""
+"""Sends a load of HTTP requests over persistent connections.
+
+The client needs little CPU, so that it can share a core with the model server.
+"""
 
 import asyncio
 import itertools
@@ -15,7 +18,7 @@ class Load:
 
     Attributes:
         durations: The duration of each request, from its first sent to its last received byte.
-        first_bytes: The time of each request until the first byte with text.
+        first_bytes: The time from the start of each request until the client reads the first text.
         seconds: The duration of the whole load.
     """
 
@@ -30,7 +33,7 @@ class Load:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value that is greater than a share of all values."""
+    """Return a percentile of the values: `share` is 0.5 for the median and 1 for the maximum."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
@@ -44,18 +47,18 @@ async def run(
     seconds: float = math.inf,
     sign: bytes = b'"content":"w',
 ) -> Load:
-    """Send requests from a number of clients; each client waits for its response.
+    """Send requests from a number of clients; a client sends its next request when it has the response.
 
     Args:
         url: The URL.
         bodies: The bodies of the requests, in rotation.
-        clients: The number of connections. Each connection sends at least one request.
+        clients: The number of connections. Each connection sends at least one request, within `requests`.
         requests: The maximum number of requests.
         seconds: The time after which no request starts.
         sign: The bytes by which the client recognizes the first text of a response.
 
     Raises:
-        RuntimeError: A response has another status than 200, or no text.
+        RuntimeError: The status of a response is not 200, or a response has no text.
     """
     parts = urlsplit(url)
     assert parts.hostname is not None
@@ -63,24 +66,24 @@ async def run(
         f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer unused\r\nContent-Length: "
     ).encode()
-    written = itertools.cycle([b"%b%d\r\n\r\n%b" % (head, len(body), body) for body in bodies])
+    messages = itertools.cycle([b"%b%d\r\n\r\n%b" % (head, len(body), body) for body in bodies])
     load = Load()
-    left = requests
+    remaining = requests
     end = time.perf_counter() + seconds
 
     async def client() -> None:
-        nonlocal left
+        nonlocal remaining
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         try:
-            first_one = True
-            while left > 0 and (first_one or time.perf_counter() < end):
-                left -= 1
-                first_one = False
+            is_first_request = True
+            while remaining > 0 and (is_first_request or time.perf_counter() < end):
+                remaining -= 1
+                is_first_request = False
                 begin = time.perf_counter()
-                writer.write(next(written))
-                first = await _answer(reader, sign)
+                writer.write(next(messages))
+                first_text = await _read_response(reader, sign)
                 load.durations.append(time.perf_counter() - begin)
-                load.first_bytes.append(first - begin)
+                load.first_bytes.append(first_text - begin)
         finally:
             writer.close()
 
@@ -90,31 +93,31 @@ async def run(
     return load
 
 
-async def _answer(reader: asyncio.StreamReader, sign: bytes) -> float:
+async def _read_response(reader: asyncio.StreamReader, sign: bytes) -> float:
     """Read one response to its end; return the time of its first text."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     if not head.startswith(b"http/1.1 200"):
         raise RuntimeError(head.decode() + (await reader.read(1000)).decode())
     first: list[float] = []
 
-    def saw(piece: bytes) -> None:
+    def record(piece: bytes) -> None:
         if not first and (sign in piece or sign.replace(b":", b": ") in piece):
             first.append(time.perf_counter())
 
     if b"transfer-encoding: chunked" in head:
-        await _chunks(reader, saw)
+        await _read_chunks(reader, record)
     else:
         length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
-        saw(await reader.readexactly(length))
+        record(await reader.readexactly(length))
     if not first:
         raise RuntimeError("a response contains no text")
     return first[0]
 
 
-async def _chunks(reader: asyncio.StreamReader, saw: Callable[[bytes], None]) -> None:
+async def _read_chunks(reader: asyncio.StreamReader, record: Callable[[bytes], None]) -> None:
     while True:
         size = int(await reader.readuntil(b"\r\n"), 16)
         piece = await reader.readexactly(size + 2)
         if size == 0:
             return
-        saw(piece)
+        record(piece)

@@ -38,17 +38,17 @@ GOAL = 0.02
 
 def noisy(page: Image.Image) -> Image.Image:
     """Return a page with grey noise and specks."""
-    chance = random.Random(1)
+    generator = random.Random(1)
     noise = Image.effect_noise(page.size, 40)
     mixed = Image.blend(page, noise, 0.25)
     pixels = mixed.load()
     assert pixels is not None
     for _ in range(page.width * page.height // 400):
-        pixels[chance.randrange(page.width), chance.randrange(page.height)] = chance.choice((0, 255))
+        pixels[generator.randrange(page.width), generator.randrange(page.height)] = generator.choice((0, 255))
     return mixed
 
 
-def squeezed(page: Image.Image) -> Image.Image:
+def compressed(page: Image.Image) -> Image.Image:
     """Return a page as JPEG of a low quality."""
     buffer = io.BytesIO()
     page.save(buffer, "JPEG", quality=25)
@@ -63,7 +63,7 @@ VARIANTS: dict[str, Callable[[Image.Image], Image.Image]] = {
     "rotated by 90°": lambda page: page.rotate(90, expand=True),
     "noise": noisy,
     "blurred": lambda page: page.filter(ImageFilter.GaussianBlur(1)),
-    "JPEG, quality 25": squeezed,
+    "JPEG, quality 25": compressed,
 }
 
 
@@ -119,7 +119,7 @@ def write(page: Path, result: dict[str, tuple[float, float, float]], count: int)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = (usage.ru_utime + usage.ru_stime) / (count * len(VARIANTS))
     now = datetime.now(UTC).date().isoformat()
-    rows_of = "".join(f"| {name} | {mean:.2%} | {worst:.2%} |\n" for name, (mean, worst, _) in result.items())
+    table_rows = "".join(f"| {name} | {mean:.2%} | {worst:.2%} |\n" for name, (mean, worst, _) in result.items())
     page.write_text(
         f"""# OCR
 
@@ -129,7 +129,7 @@ without white space, relative to the text of the PDF. {cpu:.1f} s of CPU per pag
 
 | pages | mean | worst page |
 |---|---:|---:|
-{rows_of}"""
+{table_rows}"""
     )
 
 

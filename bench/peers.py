@@ -1,4 +1,4 @@
-"""The peers: published releases of other gateways, each in its own environment with pinned packages.
+"""Installs the peers: published releases of other gateways, each in its own environment with pinned packages.
 
 Usage: python bench/peers.py
 
@@ -19,7 +19,7 @@ Command = tuple[list[str], dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PeerResources:
     """The resources of a running peer.
 
     Attributes:
@@ -49,7 +49,7 @@ class Peer:
 
     name: str
     label: str
-    command: Callable[[Place], Command]
+    command: Callable[[PeerResources], Command]
     model: str = "stub"
     python: str = ""
 
@@ -67,28 +67,28 @@ class Peer:
     def installed(self) -> bool:
         """Return whether the environment matches the lock."""
         stamp = self.environment / "lock.sha256"
-        return stamp.is_file() and stamp.read_text() == self.locked
+        return stamp.is_file() and stamp.read_text() == self.lock_hash
 
     @property
-    def locked(self) -> str:
-        """Return the lock's fingerprint."""
+    def lock_hash(self) -> str:
+        """Return the SHA-256 of the lock file."""
         return hashlib.sha256((LOCKS / f"bench-{self.name}.txt").read_bytes()).hexdigest()
 
 
-def _litellm(place: Place) -> Command:
+def _litellm(resources: PeerResources) -> Command:
     arguments = ["litellm", "--config", str(HERE / "peers" / "litellm" / "config.yaml")]
     return [
         *arguments,
         "--host",
         "127.0.0.1",
         "--port",
-        str(place.port),
+        str(resources.port),
         "--num_workers",
         "1",
         "--telemetry",
         "False",
     ], {
-        "BENCH_SERVER": f"{place.server}/v1",
+        "BENCH_SERVER": f"{resources.server}/v1",
         "LITELLM_LOG": "ERROR",
         # The package's own price list avoids network access. No other contender requires a key.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -96,27 +96,42 @@ def _litellm(place: Place) -> Command:
     }
 
 
-def _hayhooks(place: Place) -> Command:
-    arguments = ["hayhooks", "run", "--host", "127.0.0.1", "--port", str(place.port), "--without-tracing"]
+def _hayhooks(resources: PeerResources) -> Command:
+    arguments = ["hayhooks", "run", "--host", "127.0.0.1", "--port", str(resources.port), "--without-tracing"]
     pipelines = str(HERE / "peers" / "hayhooks" / "pipelines")
     return [*arguments, "--without-monitoring", "--pipelines-dir", pipelines], {
-        "BENCH_SERVER": f"{place.server}/v1",
+        "BENCH_SERVER": f"{resources.server}/v1",
         "LOG": "ERROR",
         "HAYSTACK_TELEMETRY_ENABLED": "False",
     }
 
 
-def _ogx(place: Place) -> Command:
-    arguments = ["ogx", "run", str(HERE / "peers" / "ogx" / "config.yaml"), "--port", str(place.port), "--insecure"]
+def _ogx(resources: PeerResources) -> Command:
+    arguments = [
+        "ogx",
+        "run",
+        str(HERE / "peers" / "ogx" / "config.yaml"),
+        "--port",
+        str(resources.port),
+        "--insecure",
+    ]
     return arguments, {
-        "BENCH_SERVER": f"{place.server}/v1",
-        "BENCH_STATE": str(place.state),
+        "BENCH_SERVER": f"{resources.server}/v1",
+        "BENCH_STATE": str(resources.state),
         "OGX_LOGGING": "all=error",
     }
 
 
-def _router(place: Place) -> Command:
-    arguments = ["vllm-router", "--host", "127.0.0.1", "--port", str(place.port), "--worker-urls", place.server]
+def _router(resources: PeerResources) -> Command:
+    arguments = [
+        "vllm-router",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(resources.port),
+        "--worker-urls",
+        resources.server,
+    ]
     return [
         *arguments,
         "--policy",
@@ -124,7 +139,7 @@ def _router(place: Place) -> Command:
         "--log-level",
         "error",
         "--prometheus-port",
-        str(place.other_port),
+        str(resources.other_port),
     ], {}
 
 
@@ -136,28 +151,28 @@ PEERS = (
 )
 
 
-def _guarded_litellm(place: Place) -> Command:
-    arguments, environment = _litellm(place)
+def _guarded_litellm(resources: PeerResources) -> Command:
+    arguments, environment = _litellm(resources)
     plain, guarded = (str(HERE / "peers" / "litellm" / name) for name in ("config.yaml", "guarded.yaml"))
     return [guarded if each == plain else each for each in arguments], environment
 
 
-def _nemo(place: Place) -> Command:
-    return _nemo_with(place, engine="")
+def _nemo(resources: PeerResources) -> Command:
+    return _nemo_with(resources, engine="")
 
 
-def _iorails(place: Place) -> Command:
-    return _nemo_with(place, engine="1")
+def _iorails(resources: PeerResources) -> Command:
+    return _nemo_with(resources, engine="1")
 
 
-def _nemo_with(place: Place, engine: str) -> Command:
+def _nemo_with(resources: PeerResources, engine: str) -> Command:
     directory = HERE / "peers" / "nemo"
     # A wrapper program, because the server has no option to disable its logs, which use most of its time.
     arguments = ["python", str(directory / "serve.py"), "server", "--config", str(directory / "configs")]
-    return [*arguments, "--default-config-id", "bench", "--disable-chat-ui", "--port", str(place.port)], {
+    return [*arguments, "--default-config-id", "bench", "--disable-chat-ui", "--port", str(resources.port)], {
         "NEMO_GUARDRAILS_IORAILS_ENGINE": engine,
         "MAIN_MODEL_ENGINE": "openai",
-        "MAIN_MODEL_BASE_URL": f"{place.server}/v1",
+        "MAIN_MODEL_BASE_URL": f"{resources.server}/v1",
         "OPENAI_API_KEY": "unused",
         "DO_NOT_TRACK": "1",
     }
@@ -180,10 +195,10 @@ def install(peer: Peer) -> str:
     )
     inputs = ([str(peer.environment)], ["-r", str(LOCKS / f"bench-{peer.name}.txt")])
     for step, last in zip(steps, inputs, strict=True):
-        done = subprocess.run([uv, "--no-config", *step, *last], capture_output=True, text=True, check=False)
-        if done.returncode:
-            return done.stderr.strip().partition("\n")[0]
-    (peer.environment / "lock.sha256").write_text(peer.locked)
+        result = subprocess.run([uv, "--no-config", *step, *last], capture_output=True, text=True, check=False)
+        if result.returncode:
+            return result.stderr.strip().partition("\n")[0]
+    (peer.environment / "lock.sha256").write_text(peer.lock_hash)
     return ""
 
 

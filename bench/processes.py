@@ -15,7 +15,7 @@ _MIB = 2**20
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def pinned(core: int, *command: str, environment: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
+def start_pinned(core: int, *command: str, environment: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
     """Start a program on one core, and discard its output."""
     return subprocess.Popen(
         command,
@@ -43,7 +43,7 @@ def running(*processes: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
 
 
 def wait_for(url: str, body: bytes | None = None, seconds: float = 30) -> None:
-    """Wait until a request succeeds."""
+    """Wait until a request succeeds; raise its last error after a number of seconds."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -57,7 +57,7 @@ def wait_for(url: str, body: bytes | None = None, seconds: float = 30) -> None:
 
 
 def family(pids: Sequence[int]) -> list[int]:
-    """Return the processes and all their descendants; some may have ended."""
+    """Return the ids of the processes and of all their descendants; some processes may have ended."""
     found = list(pids)
     for pid in found:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -67,12 +67,12 @@ def family(pids: Sequence[int]) -> list[int]:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """Return the CPU seconds of processes, user and system, including ended children."""
+    """Return the CPU seconds of processes and their descendants, user and system, including ended children."""
     return sum(map(_cpu_seconds, family(pids)))
 
 
 def memory_mib(pids: Sequence[int]) -> float:
-    """Return the resident memory of processes in MiB."""
+    """Return the resident memory of processes and their descendants in MiB."""
     return sum(map(_pages, family(pids))) * _PAGE / _MIB
 
 
@@ -92,24 +92,24 @@ def resources_of(pid: int) -> dict[str, float]:
     }
 
 
-def forget_references(pid: int) -> None:
+def reset_references(pid: int) -> None:
     """Reset the kernel's record of the pages that the process has used (proc_pid_clear_refs(5))."""
     Path(f"/proc/{pid}/clear_refs").write_text("1")
 
 
-def referenced(pid: int, path: str = "") -> float:
-    """Return the memory in MiB that a process has used since `forget_references`.
+def referenced_mib(pid: int, path: str = "") -> float:
+    """Return the memory in MiB that a process has used since `reset_references`.
 
     Args:
         pid: The process.
         path: Only mapped files whose path contains this text; empty: all memory.
     """
-    total, counts = 0, False
+    total, is_selected = 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         head = line.split(maxsplit=1)[0]
         if not head.endswith(":"):
-            counts = path in line
-        elif head == "Referenced:" and counts:
+            is_selected = path in line
+        elif head == "Referenced:" and is_selected:
             total += int(line.split()[1])
     return total / 1024
 

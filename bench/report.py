@@ -111,14 +111,14 @@ GOALS: tuple[tuple[Any, ...], ...] = (
 """Each goal: its label, the goal, the function for the figure, and further arguments of this function."""
 
 
-def _table(listed: list[Row], rows: Rows) -> list[str]:
+def _table(all_rows: list[Row], rows: Rows) -> list[str]:
     out = [
         "| load | contender | " + " | ".join(COLUMNS.values()) + " | CPU ratio |",
         "|---|---|" + "--:|" * (len(COLUMNS) + 1),
     ]
     # sorted by load, and then in the order of the contenders
-    order = list(dict.fromkeys(row["case"] for row in listed))
-    for row in sorted(listed, key=lambda row: order.index(row["case"])):
+    order = list(dict.fromkeys(row["case"] for row in all_rows))
+    for row in sorted(all_rows, key=lambda row: order.index(row["case"])):
         ours = rows.get((row["case"], OURS))
         ratio = f"{row['cpu_ms'] / ours['cpu_ms']:.2f}" if ours and row["cpu_ms"] else ""
         figures = " | ".join("" if row["contender"] == DIRECT and not row[n] else f"{row[n]:.2f}" for n in COLUMNS)
@@ -132,10 +132,10 @@ def _plot(rows: list[Row], path: Path) -> None:
     contenders = list(dict.fromkeys(row["contender"] for row in plotted))
     figure, axis = plt.subplots(figsize=(9, 1.1 * len(names) + 1.2))
     height = 0.8 / max(1, len(contenders))
-    for at, contender in enumerate(contenders):
+    for position, contender in enumerate(contenders):
         values = {row["case"]: row["cpu_ms"] for row in plotted if row["contender"] == contender}
-        places = [number + at * height for number in range(len(names))]
-        bars = axis.barh(places, [values.get(name, 0) for name in names], height=height, label=contender)
+        offsets = [number + position * height for number in range(len(names))]
+        bars = axis.barh(offsets, [values.get(name, 0) for name in names], height=height, label=contender)
         axis.bar_label(bars, fmt="%.2f", fontsize=6, padding=2)
     axis.set_yticks(
         [number + 0.4 - height / 2 for number in range(len(names))],

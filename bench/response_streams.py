@@ -46,7 +46,7 @@ class StreamResult:
 async def post(port: int, members: dict[str, Any], *, keep: bool = True) -> StreamResult:
     """Send a streamed request, and return the results."""
     body = json.dumps({"model": "stub", "stream": True, "input": "Tell me something.", **members}).encode()
-    return await _seen(port, f"POST {PATH}", body, keep)
+    return await _read_stream(port, f"POST {PATH}", body, keep)
 
 
 async def begin(port: int) -> str:
@@ -72,31 +72,31 @@ async def read(port: int, name: str, after: int = -1, *, keep: bool = True, sinc
         since: Time in nanoseconds. Tokens that were sent earlier have no delay in the result.
     """
     target = f"GET {PATH}/{name}?stream=true&starting_after={after}"
-    return await _seen(port, target, b"", keep, since)
+    return await _read_stream(port, target, b"", keep, since)
 
 
-async def _seen(port: int, target: str, body: bytes, keep: bool, since: int = 0) -> StreamResult:
-    seen = StreamResult()
+async def _read_stream(port: int, target: str, body: bytes, keep: bool, since: int = 0) -> StreamResult:
+    result = StreamResult()
     begin = time.perf_counter()
     async with aclosing(_pieces(port, target, body)) as pieces:
         async for piece in pieces:
             now = time.perf_counter_ns()
-            seen.first = seen.first or now / 1e9 - begin
-            seen.delays += [(now - stamp) / 1e9 for stamp in stamps(piece) if stamp >= since]
+            result.first = result.first or now / 1e9 - begin
+            result.delays += [(now - stamp) / 1e9 for stamp in stamps(piece) if stamp >= since]
             if keep:
-                seen.body += piece
-    return seen
+                result.body += piece
+    return result
 
 
 async def _pieces(port: int, target: str, body: bytes) -> AsyncGenerator[bytes, None]:
     """Yield the chunks of a response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        head = f"{target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-        writer.write(head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-        answered = await reader.readuntil(b"\r\n\r\n")
-        if not answered.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError((answered + await reader.read(1000)).decode())
+        request_head = f"{target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        writer.write(request_head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        response_head = await reader.readuntil(b"\r\n\r\n")
+        if not response_head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError((response_head + await reader.read(1000)).decode())
         while size := int(await reader.readuntil(b"\r\n"), 16):
             yield (await reader.readexactly(size + 2))[:-2]
     finally:

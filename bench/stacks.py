@@ -13,7 +13,7 @@ from bench_retrieval import INDEX, SERVICE, fill
 from causeway.retriever.v1 import retriever_pb2_grpc
 from causeway_testing.servers import free_ports
 from comparison import CONTENDER_CORE, LOAD_CORE, Stub
-from processes import pinned, running, wait_for
+from processes import running, start_pinned, wait_for
 from servicekit.broker import Broker
 from servicekit.channel import open_channel
 
@@ -39,7 +39,7 @@ class Platform:
 
 
 @contextmanager
-def serving(
+def run_platform(
     services: Sequence[str], stub: Stub, *, chunks: int = 0, python: str = sys.executable
 ) -> Iterator[Platform]:
     """Run a platform for the block.
@@ -79,21 +79,21 @@ def serving(
                 "CAUSEWAY_RETRIEVER_TARGET": f"127.0.0.1:{retriever}",
             },
         }
-        nats = pinned(LOAD_CORE, *Broker(Path(directory) / "nats", broker).command())
-        answering = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(model))
-        answers = ("--tokens", str(stub.tokens), "--pace", str(stub.pace))
-        with running(nats, pinned(LOAD_CORE, *answering, *answers)):
+        nats = start_pinned(LOAD_CORE, *Broker(Path(directory) / "nats", broker).command())
+        model_command = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(model))
+        model_options = ("--tokens", str(stub.tokens), "--pace", str(stub.pace))
+        with running(nats, start_pinned(LOAD_CORE, *model_command, *model_options)):
             quiet = {"CAUSEWAY_LOG_LEVEL": "WARNING"}
-            ours = {
-                name: pinned(CONTENDER_CORE, python, "-m", name, environment={**quiet, **environments[name]})
+            processes = {
+                name: start_pinned(CONTENDER_CORE, python, "-m", name, environment={**quiet, **environments[name]})
                 for name in services
             }
-            with running(*ours.values()):
+            with running(*processes.values()):
                 if chunks:
                     asyncio.run(_fill(retriever, chunks))
                 url = f"http://127.0.0.1:{gateway}"
                 wait_for(f"{url}/v1/chat/completions", _QUESTION, _START_SECONDS)
-                pids = {name: process.pid for name, process in ours.items()}
+                pids = {name: process.pid for name, process in processes.items()}
                 yield Platform(url, nats_url, {**pids, "nats": nats.pid})
 
 

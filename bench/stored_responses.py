@@ -24,13 +24,13 @@ from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 from servicekit.response_streams import response_log
 
-_AT_ONCE = 64
+_WRITERS = 64
 _USERS = 100
-_BYTES = 16 * 2**30
+_STORAGE_BYTES = 16 * 2**30
 _STREAMS = (response_keys.RESPONSE_LOG_STREAM, f"KV_{response_keys.RESPONSES_BUCKET}")
 _MIB = 2**20
-_BEGIN = 3
-_PAUSE = 0.05
+_FIRST_EVENTS = 3
+_POLL_SECONDS = 0.05
 
 
 @contextlib.asynccontextmanager
@@ -45,7 +45,7 @@ async def _server(directory: Path) -> AsyncIterator[tuple[Client, int, float]]:
     quiet = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
     try:
-        client = await _connected(port)
+        client = await _connect(port)
         with contextlib.suppress(nats.js.errors.NotFoundError):
             for name in _STREAMS:
                 await client.jetstream(timeout=120).stream_info(name)
@@ -56,7 +56,7 @@ async def _server(directory: Path) -> AsyncIterator[tuple[Client, int, float]]:
         await process.wait()
 
 
-async def _connected(port: int) -> Client:
+async def _connect(port: int) -> Client:
     end = time.monotonic() + 120
     while True:
         try:
@@ -71,7 +71,7 @@ async def _connected(port: int) -> Client:
 
 
 async def stored_responses(events: bytes, response: dict[str, Any], count: int) -> dict[str, float]:
-    """Store a response many times; return the cost.
+    """Store a response many times; return the sizes, the memory and the times by name.
 
     Args:
         events: The events of the response.
@@ -79,44 +79,47 @@ async def stored_responses(events: bytes, response: dict[str, Any], count: int) 
         count: The number of stored responses; they belong to a hundred users.
     """
     with TemporaryDirectory(prefix="causeway-bench-") as directory:
-        found = await _filled(Path(directory), events, response, count)
+        result = await _fill(Path(directory), events, response, count)
         async with _server(Path(directory)) as (client, pid, seconds):
-            found |= {"start_s": seconds, "memory_restarted_mib": memory_mib([pid])}
-            found |= await _aged(client, pid)
-    return found
+            result |= {"start_s": seconds, "memory_restarted_mib": memory_mib([pid])}
+            result |= await _expire(client, pid)
+    return result
 
 
-async def _filled(directory: Path, events: bytes, response: dict[str, Any], count: int) -> dict[str, float]:
+async def _fill(directory: Path, events: bytes, response: dict[str, Any], count: int) -> dict[str, float]:
     async with _server(directory) as (client, pid, _):
-        found = {"memory_empty_mib": memory_mib([pid])}
-        bucket = await responses_bucket(client, size=_BYTES)
-        jetstream = await response_log(client, size=_BYTES)
+        result = {"memory_empty_mib": memory_mib([pid])}
+        bucket = await responses_bucket(client, size=_STORAGE_BYTES)
+        jetstream = await response_log(client, size=_STORAGE_BYTES)
 
-        async def the_bucket() -> Any:
+        async def get_bucket() -> Any:
             return bucket
 
-        async def the_stream() -> Any:
+        async def get_jetstream() -> Any:
             return jetstream
 
-        store, log = NatsResponses(the_bucket, the_stream, limit=count), NatsResponseLog(the_stream, limit=count)
-        left = iter(range(count))
+        store, log = (
+            NatsResponses(get_bucket, get_jetstream, limit=count),
+            NatsResponseLog(get_jetstream, limit=count),
+        )
+        numbers = iter(range(count))
 
         async def fill() -> None:
-            for number in left:
+            for number in numbers:
                 user = Principal("tenant", f"user{number % _USERS}@example.com")
                 await _store_one(store, log, user, events, response)
 
         begin = time.perf_counter()
-        await asyncio.gather(*(fill() for _ in range(_AT_ONCE)))
-        found["fill_s"] = time.perf_counter() - begin
-        for name, what in zip(_STREAMS, ("log", "state"), strict=True):
+        await asyncio.gather(*(fill() for _ in range(_WRITERS)))
+        result["fill_s"] = time.perf_counter() - begin
+        for name, label in zip(_STREAMS, ("log", "state"), strict=True):
             state = (await jetstream.stream_info(name)).state
-            found[f"{what}_kib"] = state.bytes / count / 1024
-        found["memory_filled_mib"] = memory_mib([pid])
+            result[f"{label}_kib"] = state.bytes / count / 1024
+        result["memory_filled_mib"] = memory_mib([pid])
         begin = time.perf_counter()
         await _store_one(store, log, Principal("tenant", "last@example.com"), events, response)
-        found["store_one_ms"] = (time.perf_counter() - begin) * 1000
-        return found
+        result["store_one_ms"] = (time.perf_counter() - begin) * 1000
+        return result
 
 
 async def _store_one(
@@ -126,21 +129,21 @@ async def _store_one(
     pieces = [piece + b"\n\n" for piece in events.split(b"\n\n")[:-1]]
     last = len(pieces) - 1
     name, deadline = f"{RESPONSE}_{new_name()}", Deadline.after(120)
-    bounds = ((0, _BEGIN), (_BEGIN, last), (last, last + 1))
+    ranges = ((0, _FIRST_EVENTS), (_FIRST_EVENTS, last), (last, last + 1))
     position = 0
-    saved = Stored(name, "default", {**response, "id": name})
-    for first, end in bounds:
+    stored = Stored(name, "default", {**response, "id": name})
+    for first, end in ranges:
         if end > last:
-            saved = await store.save(user, saved, deadline) if not saved.revision else saved
-            await store.replace(user, replace(saved, object=saved.object), deadline)
+            stored = await store.save(user, stored, deadline) if not stored.revision else stored
+            await store.replace(user, replace(stored, object=stored.object), deadline)
         data = b"".join(pieces[first:end])
         entry = Entry("0123456789abcdef.1", first, end - 1, data, ended=end > last)
         position = await log.append(user, name, entry, position, deadline)
-        if not saved.revision:
-            saved = await store.save(user, saved, deadline)
+        if not stored.revision:
+            stored = await store.save(user, stored, deadline)
 
 
-async def _aged(client: Client, pid: int) -> dict[str, float]:
+async def _expire(client: Client, pid: int) -> dict[str, float]:
     """Lower the maximum age, so that all messages expire at once; wait until they are deleted."""
     jetstream = client.jetstream(timeout=120)
     before, begin = cpu_seconds([pid]), time.perf_counter()
@@ -150,9 +153,9 @@ async def _aged(client: Client, pid: int) -> dict[str, float]:
         await jetstream.update_stream(replace(config, max_age=1.0, duplicate_window=1.0))
     for name in _STREAMS:
         while (await jetstream.stream_info(name)).state.messages:  # noqa: ASYNC110  # another process
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_POLL_SECONDS)
     return {
-        "aged_s": time.perf_counter() - begin,
-        "aged_cpu_s": cpu_seconds([pid]) - before,
-        "memory_aged_mib": memory_mib([pid]),
+        "expiry_s": time.perf_counter() - begin,
+        "expiry_cpu_s": cpu_seconds([pid]) - before,
+        "memory_expired_mib": memory_mib([pid]),
     }

@@ -107,7 +107,8 @@ def test_languages(tmp_path: Path) -> None:
     assert eval_languages.shortfalls(result) == []
     result["de"]["final"]["hybrid"] = 0.94
     assert eval_languages.shortfalls(result) == [
-        "de, final: hybrid search has 0.940, the better of text and vector search has 1.000"
+        "de, final: hybrid search has 0.940, the better of text and vector search has 1.000; at least 0.950 is "
+        "required"
     ]
 
     page = tmp_path / "eval.md"
