@@ -301,7 +301,9 @@ async def test_log_probabilities_are_left_out() -> None:
         events = await guarded(PartialWatch(), *deltas, [Finish(0, "stop", finish)])
         assert text_of(events) == "ab"
         assert not any(event.choice_json for event in events if isinstance(event, Delta))
-        assert [event.left_out for event in events if isinstance(event, Detections)] == [left_out] * bool(left_out)
+        assert [event.omitted_paths for event in events if isinstance(event, Detections)] == [left_out] * bool(
+            left_out
+        )
 
 
 async def test_members_of_a_choice_without_text_leave_once() -> None:
@@ -315,7 +317,7 @@ async def test_a_whole_answer_with_too_many_texts() -> None:
     inner = [json.dumps({"a": "b"}) for _ in range(MAX_TEXTS)]
     body = {"choices": [{"index": 0, "message": {"content": "ab"}}], "many": inner, "few": 1}
     events = await guarded(PartialWatch(), [Completion(json.dumps(body).encode())])
-    assert [event.left_out for event in events if isinstance(event, Detections)] == [("many", "few")]
+    assert [event.omitted_paths for event in events if isinstance(event, Detections)] == [("many", "few")]
     assert json.loads(events[-1].raw_json) == {"choices": body["choices"]}  # type: ignore[union-attr]  # the event is the answer
 
 
@@ -324,7 +326,7 @@ async def test_other_members_are_bounded() -> None:
     piece = json.dumps({"annotations": ["x" * 50_000]}).encode()
     deltas: list[Batch] = [[Delta(0, "", piece)] for _ in range(20)]
     events = await guarded(PartialWatch(), *deltas, [Finish(0, "stop")])
-    assert [event.left_out for event in events if isinstance(event, Detections)] == [
+    assert [event.omitted_paths for event in events if isinstance(event, Detections)] == [
         ("choices[0].message.annotations",)
     ]
 
@@ -382,7 +384,7 @@ async def test_members_that_are_not_judged_do_not_leave() -> None:
     parts = Delta(0, "", b'{"content":[{"type":"text","text":"secret"}],"audio":{"data":"c2VjcmV0"}}')
     events = await guarded(PartialWatch(auxiliary=False), [thought, parts], [Delta(0, "ok")], [Finish(0, "stop")])
     assert [event for event in events if isinstance(event, Delta)] == [Delta(0, "ok")]
-    left_out = sorted(path for event in events if isinstance(event, Detections) for path in event.left_out)
+    left_out = sorted(path for event in events if isinstance(event, Detections) for path in event.omitted_paths)
     path = "choices[0].message."
     assert left_out == [f"{path}audio", f"{path}content", f"{path}reasoning_content"]
     events = await guarded(PartialWatch(), [thought, parts], [Finish(0, "stop")], protected=False)

@@ -708,7 +708,7 @@ async def test_a_conversation_that_is_too_long_is_cut() -> None:
     old = (Message("user", "w " * 900), Message("assistant", "w " * 900))
     events = await world.events(turn(history=(*old, *CONVERSATION)))
     context = of_type(Context, events)[0]
-    assert context.left_out == 2
+    assert context.omitted_messages == 2
     assert [note.subject for note in context.notes] == [Subject.PROMPT]
     assert world.generator.prompts[0].messages[1:3] == CONVERSATION
 

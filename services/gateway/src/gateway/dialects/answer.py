@@ -213,7 +213,7 @@ def warnings_of(detections: Sequence[Detections]) -> list[dict[str, str]]:
         warnings.append({"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."})
     for event in detections:
         warnings += map(failure_warning, event.failures)
-        warnings += map(left_out_warning, event.left_out)
+        warnings += map(left_out_warning, event.omitted_paths)
     return warnings
 
 

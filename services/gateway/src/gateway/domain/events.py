@@ -66,7 +66,7 @@ class Context:
         passages: The passages that fit the budget, best first.
         prompt: The messages for the model.
         steps: The steps so far.
-        left_out: The number of oldest messages that do not fit the model's context window.
+        omitted_messages: The number of oldest messages that do not fit the model's context window.
         notes: Notes for diagnosis.
         pictures: Pictures of pages for the model.
         detectors: All known detectors, if the turn names detector kinds.
@@ -77,7 +77,7 @@ class Context:
     passages: tuple[Passage, ...]
     prompt: tuple[Message, ...]
     steps: tuple[Step, ...]
-    left_out: int = 0
+    omitted_messages: int = 0
     notes: tuple[Note, ...] = ()
     pictures: tuple[Picture, ...] = ()
     detectors: tuple[DetectorInfo, ...] = ()
@@ -130,14 +130,14 @@ class Detections:
 
     ``item`` is the number of the choice for output, and the number of the message for input. The offsets in an
     answer count the model's text without its follow-up questions. A finding in another part of an answer has no
-    span. ``left_out`` contains the paths of the omitted parts of an answer, which no detector could judge.
+    span. ``omitted_paths`` contains the paths of the omitted parts of an answer, which no detector could judge.
     """
 
     direction: Direction
     item: int
     findings: tuple[Finding, ...]
     failures: tuple[DetectorFailure, ...] = ()
-    left_out: tuple[str, ...] = ()
+    omitted_paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,5 +144,5 @@ class OrchestratorExchange:
             else:
                 warnings += map(detections.no_content_warning, empty)
         warnings += [failure_warning(failure) for event in self._answer.detections for failure in event.failures]
-        warnings += [left_out_warning(path) for event in self._answer.detections for path in event.left_out]
+        warnings += [left_out_warning(path) for event in self._answer.detections for path in event.omitted_paths]
         return warnings

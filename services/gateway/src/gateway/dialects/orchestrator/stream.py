@@ -148,7 +148,7 @@ class OrchestratorStream:
     def _add_detections(self, event: Detections) -> None:
         errors.check_failures(event.failures, event.direction, self._turn.detectors)
         self._warnings += map(failure_warning, event.failures)
-        self._warnings += map(left_out_warning, event.left_out)
+        self._warnings += map(left_out_warning, event.omitted_paths)
         if event.direction is not Direction.OUTPUT:
             self._input_detections.append(event)
             return

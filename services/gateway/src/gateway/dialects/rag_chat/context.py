@@ -131,7 +131,7 @@ def thoughts(
             ),
         ]
     prompt = [formats.message(message) for message in context.prompt]
-    left_out = {"messages_left_out": context.left_out} if context.left_out else {}
+    left_out = {"messages_left_out": context.omitted_messages} if context.omitted_messages else {}
     listed.append(
         _thought("Prompt", prompt, _duration(durations, "budget") | left_out | _notes(context, Subject.PROMPT))
     )
