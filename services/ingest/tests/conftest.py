@@ -467,18 +467,18 @@ class Bad:
 @pytest.fixture
 def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) -> list[Bad]:
     """Return a file for each kind of refusal, with the reason and a word of the message."""
-    whole = make_pdf("A page.", "Another page.")
+    pdf = make_pdf("A page.", "Another page.")
     unreadable, unsupported = "UNREADABLE_DOCUMENT", "UNSUPPORTED_MEDIA"
     return [
         Bad("locked.pdf", make_pdf("secret", password="open sesame"), unreadable, "encrypted"),
-        Bad("torn.pdf", whole[: len(whole) // 2], unreadable, "truncated"),
+        Bad("torn.pdf", pdf[: len(pdf) // 2], unreadable, "truncated"),
         Bad("damaged.pdf", b"%PDF-1.7\n" + bytes(range(256)) * 20 + b"\n%%EOF\n", unreadable, "damaged"),
         Bad("empty.md", b"", unreadable, "empty"),
         Bad("blank.txt", b" \n\n\t ", unreadable, "no text"),
         Bad("picture.pdf", png, unreadable, "is a picture"),
         Bad("letter.pdf", b"Dear Sir, this is no PDF.", unreadable, "plain text"),
         Bad("binary.md", bytes(range(256)) * 8, unreadable, "not text"),
-        Bad("paper.md", whole, unreadable, "is a PDF"),
+        Bad("paper.md", pdf, unreadable, "is a PDF"),
         Bad("scan.pdf", scanned_pdf, unreadable, "no text: its pages are scanned images"),
         Bad("nul.txt", b"a little text\x00with a hole", unreadable, "binary"),
         Bad("picture.png", png, unsupported, "is a picture"),

@@ -161,13 +161,13 @@ async def test_an_unchanged_document(rig: Rig) -> None:
 async def test_a_document_without_an_original_gets_one(rig: Rig) -> None:
     """If the existing version has no recorded original, the same content is stored again with its original."""
     await rig.run(rig.upload(TWO_PAGES))
-    place = ("acme", "library", "id of notes.txt")
-    document, chunks = rig.index.documents[place]
-    rig.index.documents[place] = replace(document, original=""), chunks
+    key = ("acme", "library", "id of notes.txt")
+    document, chunks = rig.index.documents[key]
+    rig.index.documents[key] = replace(document, original=""), chunks
     again = rig.upload(TWO_PAGES, generation=2)
     report = await Report.begin(rig.jobs, again, 1)
     assert await rig.ingestion.run(again, report, no_earlier_jobs) is State.SUCCEEDED
-    assert rig.index.documents[place][0].original == again.object_name
+    assert rig.index.documents[key][0].original == again.object_name
     assert again.object_name in rig.originals.objects
 
 

@@ -31,9 +31,9 @@ def test_a_skewed_page_is_straightened() -> None:
     """The rows of a skewed page remain rows."""
     rows = [("Ship", "Built", "Seats"), ("Petrel", "2009", "420"), ("Fulmar", "1994", "300")]
     found = [
-        line(cell, 100 + 300 * place, 100 + 40 * number, turn=math.radians(3))
+        line(cell, 100 + 300 * column, 100 + 40 * number, turn=math.radians(3))
         for number, row in enumerate(rows)
-        for place, cell in enumerate(row)
+        for column, cell in enumerate(row)
     ]
     [section] = sections(found)
     assert section.text == "Ship: Petrel; Built: 2009; Seats: 420\nShip: Fulmar; Built: 1994; Seats: 300"

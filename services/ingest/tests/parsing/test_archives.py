@@ -92,8 +92,8 @@ def test_a_bomb_is_refused(unpack: Unpack, pack: Callable[[dict[str, bytes]], by
 def test_a_file_longer_than_declared_is_damaged(unpack: Unpack) -> None:
     """A file with more bytes than the archive declares counts as damaged."""
     content = bytearray(zipped({"a.txt": b"x" * 5000, "b.txt": b"Two."}))
-    place = content.rindex(b"PK\x01\x02", 0, content.rindex(b"PK\x01\x02"))
-    content[place + 24 : place + 28] = (10).to_bytes(4, "little")
+    entry_offset = content.rindex(b"PK\x01\x02", 0, content.rindex(b"PK\x01\x02"))
+    content[entry_offset + 24 : entry_offset + 28] = (10).to_bytes(4, "little")
     parts = unpack(bytes(content), ".zip")
     assert [part.name for part in parts if isinstance(part, Member)] == ["b.txt"]
     assert [(part.kind, part.part) for part in parts if isinstance(part, Omission)] == [("Unreadable", "a.txt")]

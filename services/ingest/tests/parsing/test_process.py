@@ -66,7 +66,7 @@ sys.exit(child.serve(parser))
 
 
 @pytest.fixture
-async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
+async def parse_word(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
     """Return a function that parses a file of one word with a parser that behaves as the word says."""
     script = tmp_path / "child.py"
     script.write_text(SCRIPT)
@@ -103,26 +103,26 @@ async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
     ],
 )
 async def test_a_document_fails_alone(
-    odd: Callable[..., Any], word: str, error: type[Exception], message: str
+    parse_word: Callable[..., Any], word: str, error: type[Exception], message: str
 ) -> None:
     """A document that hangs, crashes or exceeds the memory limit fails with the reason. The next one is read."""
     with pytest.raises(error, match=message):
-        await odd(word, 0.5 if "longer" in message else 60)
-    assert (await odd("fine")).startswith("fine in ")
+        await parse_word(word, 0.5 if "longer" in message else 60)
+    assert (await parse_word("fine")).startswith("fine in ")
 
 
 @pytest.mark.parametrize("word", ["answer twice", "guess the nonce", "leave a process"])
-async def test_a_document_cannot_forge_the_text_of_another(odd: Callable[[str], Any], word: str) -> None:
+async def test_a_document_cannot_forge_the_text_of_another(parse_word: Callable[[str], Any], word: str) -> None:
     """A document that controls its fork can only forge its own text, even with a process that it leaves behind."""
-    own = await odd(word)
+    own = await parse_word(word)
     assert own == "forged" or own.startswith(word)
     for _ in range(3):
-        assert (await odd("fine")).startswith("fine in ")
+        assert (await parse_word("fine")).startswith("fine in ")
 
 
-async def test_a_fork_cannot_read_requests(odd: Callable[[str], Any]) -> None:
+async def test_a_fork_cannot_read_requests(parse_word: Callable[[str], Any]) -> None:
     """A fork cannot read from the worker, so that it does not learn the nonce that ends its response."""
-    assert await odd("read the questions") == "b''"
+    assert await parse_word("read the questions") == "b''"
 
 
 async def test_a_parser_that_does_not_start_is_unavailable(tmp_path: Path) -> None:
@@ -135,24 +135,26 @@ async def test_a_parser_that_does_not_start_is_unavailable(tmp_path: Path) -> No
             await anext(parts)
 
 
-async def test_a_hanging_document_does_not_delay_others(odd: Callable[[str], Any]) -> None:
+async def test_a_hanging_document_does_not_delay_others(parse_word: Callable[[str], Any]) -> None:
     """A document that hangs does not delay concurrent documents."""
-    hanging = asyncio.create_task(odd("hang"))
-    results = await asyncio.gather(odd("fine"), odd("crash"), odd("good"), return_exceptions=True)
+    hanging = asyncio.create_task(parse_word("hang"))
+    results = await asyncio.gather(
+        parse_word("fine"), parse_word("crash"), parse_word("good"), return_exceptions=True
+    )
     assert [isinstance(result, Exception) for result in results] == [False, True, False]
     assert not hanging.done()
     hanging.cancel()
     await asyncio.gather(hanging, return_exceptions=True)
 
 
-async def test_each_document_has_a_process(odd: Callable[[str], Any]) -> None:
+async def test_each_document_has_a_process(parse_word: Callable[[str], Any]) -> None:
     """Each document is parsed in its own process, so that nothing of it remains for the next document."""
-    assert (await odd("one")).split()[-1] != (await odd("two")).split()[-1]
+    assert (await parse_word("one")).split()[-1] != (await parse_word("two")).split()[-1]
 
 
-async def test_output_of_libraries_is_discarded(odd: Callable[[str], Any]) -> None:
+async def test_output_of_libraries_is_discarded(parse_word: Callable[[str], Any]) -> None:
     """Output of libraries does not reach the worker; only frames do."""
-    assert (await odd("noise")).startswith("noise in")
+    assert (await parse_word("noise")).startswith("noise in")
 
 
 async def test_cancellation_ends_the_child(tmp_path: Path, make_pdf: Callable[..., bytes]) -> None:

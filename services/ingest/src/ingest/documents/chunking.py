@@ -109,14 +109,14 @@ class Chunker:
         name = document_name(sourcefile)
         for page in pages:
             for section in page.sections:
-                before = None
+                previous_end = None
                 for start, end in self.split(section.text, section.whole):
                     text = section.text[start:end]
                     indexed = self._indexed(name, section.headings, text)
-                    overlap, separator = _overlap_and_separator(section.text, before, start)
+                    overlap, separator = _overlap_and_separator(section.text, previous_end, start)
                     yield Chunk(number, text, indexed, page.number, section.headings, overlap, separator)
                     number += 1
-                    before = end
+                    previous_end = end
 
     def text_chunks(self, text: str, sections: Sequence[TextSection] = ()) -> Iterator[Chunk]:
         """Yield the chunks of a text that was submitted as text.
@@ -128,7 +128,7 @@ class Chunker:
             sections: Its sections, in order and disjoint, with all characters except white space; by default, the
                 text is one section.
         """
-        before = 0
+        previous_end = 0
         spans = [
             (section.start + start, section.start + end, section.headings)
             for section in sections or (TextSection(0, len(text)),)
@@ -136,10 +136,10 @@ class Chunker:
         ]
         for number, (start, end, headings) in enumerate(spans):
             stop = end if number + 1 < len(spans) else len(text)
-            overlap, separator = _overlap_and_separator(text, before, start)
+            overlap, separator = _overlap_and_separator(text, previous_end, start)
             indexed = self._indexed("", headings, text[start:end])
             yield Chunk(number, text[start:stop], indexed, 0, headings, overlap, separator)
-            before = end
+            previous_end = end
 
     def split(self, text: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
         """Return the spans of a section's chunks in code points. They cover all characters except white space.
@@ -324,11 +324,11 @@ class Chunker:
         return "\n".join(lines)
 
 
-def _overlap_and_separator(text: str, before: int | None, start: int) -> tuple[int, str | None]:
-    """Return overlap and separator of a chunk that begins at ``start``; the previous chunk ended at ``before``."""
-    if before is None:
+def _overlap_and_separator(text: str, previous_end: int | None, start: int) -> tuple[int, str | None]:
+    """Return the overlap and the separator between the previous chunk and one that begins at ``start``."""
+    if previous_end is None:
         return 0, None
-    return max(0, before - start), text[before:start]
+    return max(0, previous_end - start), text[previous_end:start]
 
 
 def document_name(sourcefile: str) -> str:

@@ -107,10 +107,10 @@ def test_running_lines_are_left_out(read: Read) -> None:
 
 def test_refusals_name_the_reason(read: Read, make_pdf: Callable[..., bytes], scanned_pdf: bytes) -> None:
     """The refusal names the reason: encrypted, truncated, damaged, scanned, without text, or too long."""
-    whole = make_pdf("One.", "Two.", "Three.")
+    three_pages = make_pdf("One.", "Two.", "Three.")
     for content, message in (
         (make_pdf("secret", password="x"), "encrypted"),
-        (whole[:-200], "truncated"),
+        (three_pages[:-200], "truncated"),
         (b"%PDF-1.4\ngarbage\n%%EOF", "damaged"),
         (scanned_pdf, "images"),
         (make_pdf("", ""), "no text"),
@@ -118,7 +118,7 @@ def test_refusals_name_the_reason(read: Read, make_pdf: Callable[..., bytes], sc
         with pytest.raises(Unreadable, match=message):
             read(content, "a.pdf")
     with pytest.raises(TooLarge, match=r"3 pages. The limit is 2"):
-        read(whole, "a.pdf", max_pages=2)
+        read(three_pages, "a.pdf", max_pages=2)
 
 
 def form(name: str = "Petrel") -> bytes:

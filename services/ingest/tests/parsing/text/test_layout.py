@@ -128,5 +128,5 @@ def test_no_text_of_a_page_is_lost(pieces: list[tuple[str, float, float]]) -> No
     ]
     outline = Outline()
     Style.of({1: page}).fill(outline, page, 1)
-    got = "".join(section.text for section in outline.end_page())
-    assert sorted(c for c in got if c in "abc") == sorted(c for line in page for c in line.text if c in "abc")
+    text = "".join(section.text for section in outline.end_page())
+    assert sorted(c for c in text if c in "abc") == sorted(c for line in page for c in line.text if c in "abc")

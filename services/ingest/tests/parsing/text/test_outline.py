@@ -36,6 +36,6 @@ def test_no_text_is_lost(steps: list[tuple[int, str, bool]]) -> None:
             outline.heading(level, text)
         else:
             outline.block(text, tight=tight)
-    got = "".join(section.text for section in outline.end_page())
-    assert got.replace("\n", "") == "".join(text for _, text, _ in steps).replace("\n", "")
+    found = "".join(section.text for section in outline.end_page())
+    assert found.replace("\n", "") == "".join(text for _, text, _ in steps).replace("\n", "")
     assert outline.end_page() == ()

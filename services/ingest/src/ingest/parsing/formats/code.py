@@ -143,9 +143,9 @@ def _joined(sections: Iterable[Section | None]) -> tuple[Section, ...]:
         if section is None:
             continue
         if joined and not _WORD.search(section.text):
-            before = joined.pop()
-            text = f"{before.text}\n{section.text}"
-            section = Section(before.headings, text, (*before.whole, (len(before.text) + 1, len(text))))
+            previous = joined.pop()
+            text = f"{previous.text}\n{section.text}"
+            section = Section(previous.headings, text, (*previous.whole, (len(previous.text) + 1, len(text))))
         joined.append(section)
     return tuple(joined)
 

@@ -100,12 +100,12 @@ def _fill(outline: Outline, slide: Any) -> None:
 
 def _reversed(shapes: Any) -> list[Any]:
     """Return the shapes that may have text, in reverse reading order."""
-    kept = [shape for shape in shapes if not shape.has_text_frame or shape.text_frame.text.strip()]
-    bounds = [(shape.left, shape.top, shape.width, shape.height) for shape in kept]
+    with_text = [shape for shape in shapes if not shape.has_text_frame or shape.text_frame.text.strip()]
+    bounds = [(shape.left, shape.top, shape.width, shape.height) for shape in with_text]
     if any(length is None for bound in bounds for length in bound):
-        return kept[::-1]
+        return with_text[::-1]
     boxes = [Box(left, top, left + width, top + height) for left, top, width, height in bounds]
-    return [kept[index] for index in reversed(reading_order(boxes))]
+    return [with_text[index] for index in reversed(reading_order(boxes))]
 
 
 def _text(outline: Outline, shape: Any) -> None:

@@ -94,7 +94,7 @@ class _Style:
 
 
 @dataclass(slots=True)
-class _ParagraphParts:
+class _OtherContent:
     """The content of a paragraph besides its text.
 
     Attributes:
@@ -143,8 +143,8 @@ class _Body:
         style = self._style_of(paragraph)
         if style.is_contents:
             return
-        found = _ParagraphParts([], [], [])
-        text = self._text(paragraph, found)
+        other = _OtherContent([], [], [])
+        text = self._text(paragraph, other)
         marker = self._numbers.marker(style.list_id, style.depth) if style.list_id and text.strip() else ""
         if style.level is not None:
             self._outline.heading(style.level, flat(f"{marker} {text}" if marker != "-" else text))
@@ -152,13 +152,13 @@ class _Body:
             line = f"{'  ' * style.depth}{marker} {collapse(text)}" if marker else collapse(text)
             self._outline.block(line, tight=bool(marker) and self._in_list)
         self._in_list = bool(marker) and style.level is None
-        for number, kind, name in found.notes:
+        for number, kind, name in other.notes:
             note = self._note(kind, name)
             if note is not None:
-                self._outline.block(f"[{number}] {flat(self._text(note, _ParagraphParts([], [], [])))}")
-        for box in found.boxes:
+                self._outline.block(f"[{number}] {flat(self._text(note, _OtherContent([], [], [])))}")
+        for box in other.boxes:
             self._blocks(box)
-        for reference in found.charts:
+        for reference in other.charts:
             chart = parse_xml(self._document.part.related_parts[reference].blob)
             for count, line in enumerate(charts.lines(chart)):
                 self._outline.block(line, tight=count > 0, whole=True)
@@ -169,8 +169,8 @@ class _Body:
         style = self._styles.get(name) or self._styles.get("") or _Style()
         return style if properties is None else _merged(properties, style)
 
-    def _text(self, element: etree._Element, found: _ParagraphParts) -> str:
-        """Return the visible text of an element, and add its other content to ``found``."""
+    def _text(self, element: etree._Element, other: _OtherContent) -> str:
+        """Return the visible text of an element, and add its other content to ``other``."""
         parts: list[str] = []
         for child in element:
             tag = child.tag
@@ -180,14 +180,14 @@ class _Body:
                 parts.append(_CHARACTERS[tag])
             elif tag in _NOTES:
                 self._note_count += 1
-                found.notes.append((self._note_count, _NOTES[tag], child.get(f"{W}id", "")))
+                other.notes.append((self._note_count, _NOTES[tag], child.get(f"{W}id", "")))
                 parts.append(f"[{self._note_count}]")
             elif tag == f"{W}txbxContent":
-                found.boxes.append(child)
+                other.boxes.append(child)
             elif tag == _CHART:
-                found.charts.append(child.get(_REFERENCE, ""))
+                other.charts.append(child.get(_REFERENCE, ""))
             elif isinstance(tag, str) and tag not in _INVISIBLE and not (tag == f"{W}r" and _is_hidden(child)):
-                parts.append(self._text(child, found))
+                parts.append(self._text(child, other))
                 if tag == f"{W}p":
                     parts.append("\n")
         return "".join(parts)
@@ -237,7 +237,7 @@ class _Body:
             if merge is not None and merge.get(f"{W}val") != "restart" and column < len(above):
                 cells.append(above[column])
             else:
-                cells.append(flat(self._text(cell, _ParagraphParts([], [], []))))
+                cells.append(flat(self._text(cell, _OtherContent([], [], []))))
             properties = cell.find(f"{W}tcPr")
             span = value_of(properties, "gridSpan") if properties is not None else ""
             cells += [""] * (min(int(span), 1000) - 1 if span else 0)

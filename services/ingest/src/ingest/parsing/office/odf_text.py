@@ -51,10 +51,10 @@ def fill(outline: Outline, body: etree._Element, indent: int = -1, marker: str =
                 outline.heading(int(child.get(TEXT + "outline-level", "1")), flat(own_text(child)))
                 _fill_inner(outline, child)
             case tag if tag == TEXT + "p":
-                words = collapse(own_text(child))
-                lead = "  " * max(indent, 0) + (marker or "  " * (indent >= 0))
-                outline.block(lead + words if words else "", tight=indent >= 0)
-                marker = "" if words else marker
+                text = collapse(own_text(child))
+                prefix = "  " * max(indent, 0) + (marker or "  " * (indent >= 0))
+                outline.block(prefix + text if text else "", tight=indent >= 0)
+                marker = "" if text else marker
                 _fill_inner(outline, child)
             case tag if tag == TEXT + "list":
                 for item in child.iterchildren(TEXT + "list-item", TEXT + "list-header"):
@@ -77,8 +77,8 @@ def _fill_inner(outline: Outline, paragraph: etree._Element) -> None:
     """Add the notes and the text boxes of a paragraph, after the paragraph."""
     for note in paragraph.iter(TEXT + "note"):
         citation = "".join(note.xpath("string(*[local-name()='note-citation'])"))
-        words = " ".join(collapse(own_text(element)) for element in note.iter(TEXT + "p"))
-        outline.block(f"[{citation}] {words}" if words else "", tight=True)
+        text = " ".join(collapse(own_text(element)) for element in note.iter(TEXT + "p"))
+        outline.block(f"[{citation}] {text}" if text else "", tight=True)
     for box in paragraph.iter(DRAW + "text-box"):
         fill(outline, box)
 
@@ -182,10 +182,10 @@ def fill_slide(outline: Outline, slide: etree._Element) -> None:
         if frame.get(PRESENTATION + "class") in ("header", "footer", "date-time", "page-number"):
             continue
         fill(outline, frame)
-    words = [
+    texts = [
         flat(own_text(element)) for note in slide.iter(PRESENTATION + "notes") for element in note.iter(TEXT + "p")
     ]
-    notes = " ".join(filter(None, words))
+    notes = " ".join(filter(None, texts))
     outline.block(f"Notes: {notes}" if notes else "")
 
 
