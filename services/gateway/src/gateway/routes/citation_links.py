@@ -76,7 +76,7 @@ class _Linking:
                     yield linked
 
     def _linked_events(self, event: Event) -> Iterator[Event]:
-        """Yield the events with links that replace an event."""
+        """Yield the events that replace an event. Their texts contain links instead of citation marks."""
         if type(event) is Delta:
             if not event.text or not self._cited:
                 yield event

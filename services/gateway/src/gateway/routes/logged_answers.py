@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LoggedAnswer:
-    """The answer of one stored response.
+    """Sends the answer of one stored response.
 
     Args:
         run: Produces the answer and writes its events.

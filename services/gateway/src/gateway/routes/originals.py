@@ -123,7 +123,11 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
     async def linked_documents(
         linked: LinkedDocument, principal: Principal, deadline: Deadline
     ) -> list[StoredDocument]:
-        """Return the linked version if it is the current one and the caller may see it."""
+        """Return the linked version of the document.
+
+        Raises:
+            PermissionDenied: The version is not the current one, or the caller may not see it.
+        """
         try:
             found = await catalogue.find(principal, linked.index, {"document_id": [linked.document_id]}, deadline)
         except NotFound:

@@ -94,7 +94,7 @@ def router(
 
     @routes.delete("/{response_id}", summary="Delete a response", responses=_NOT_FOUND)
     async def delete(request: Request, response_id: str) -> Response:
-        """Delete the response. After that, the responses that continue it cannot be continued."""
+        """Delete the response. Requests can then no longer continue the responses that follow it."""
         await reading.delete(state_of(request.scope).principal, response_id, Deadline.after(timeout))
         return json_response({"id": response_id, "object": "response", "deleted": True})
 

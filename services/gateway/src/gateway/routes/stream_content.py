@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _ClientLeft(Exception):
-    """The connection closed before the content was complete."""
+    """The client closed the connection before the response was complete."""
 
 
 class StreamContent:

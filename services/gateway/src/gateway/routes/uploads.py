@@ -35,12 +35,13 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
     """Return the names of the files, in Unicode normalization form C.
 
     Raises:
-        InvalidRequest: A file is empty, or its name is missing, too long, not printable, or a duplicate.
+        InvalidRequest: A file is empty, or its name is missing, too long or a duplicate, or has control characters,
+            line separators or surrogates.
     """
     names: list[str] = []
     for file in files:
         name = keys.file_name(file.filename or "")
-        if not name.strip() or len(name) > _MAX_NAME_LENGTH or any(map(_breaks_lines, name)):
+        if not name.strip() or len(name) > _MAX_NAME_LENGTH or any(map(_is_forbidden, name)):
             message = f"A file needs a name of 1 to {_MAX_NAME_LENGTH} characters on one line"
             raise InvalidRequest(f"{message}, not {name[:_MAX_NAME_LENGTH]!r}.", field="file")
         if name in names:
@@ -77,7 +78,8 @@ def _characters(data: bytes) -> int:
     return len(data.translate(None, delete=_CONTINUATIONS))
 
 
-def _breaks_lines(character: str) -> bool:
+def _is_forbidden(character: str) -> bool:
+    """Return whether a character is a control character, a surrogate or a line or paragraph separator."""
     return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
 
 
