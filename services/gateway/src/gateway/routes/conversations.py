@@ -214,7 +214,7 @@ class _Conversations:
             chats.check_readable(messages, has_policy=True)
             turn = Turn(state.principal, "", tuple(messages), detectors=detectors)
             remaining, _ = await self._checks.check_input(turn, Timeline(), deadline)
-            items = record.judged_input(items, conversation.paths, turn, remaining)
+            items = record.redacted_input(items, conversation.paths, turn, remaining)
         now = time.time_ns()
         return tuple(with_id(item, name, f"c{now + at}") for at, item in enumerate(items) if item is not None)
 

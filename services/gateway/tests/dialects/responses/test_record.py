@@ -29,6 +29,6 @@ def test_tools_of_a_namespace(name: str, description: str, stored: tuple[Any, ..
 
     original = Turn(Principal("local"), "When?", parameters_json=parameters("crm__find", "For Ann."))
     judged = replace(original, parameters_json=parameters(name, description))
-    [space] = record.judged_members(SHOWN, original, judged)["tools"]
+    [space] = record.redacted_members(SHOWN, original, judged)["tools"]
     [tool] = space["tools"]
     assert (space["name"], tool["name"], tool.get("description")) == stored

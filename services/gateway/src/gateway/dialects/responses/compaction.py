@@ -83,10 +83,13 @@ class CompactionExchange(ResponsesExchange):
         earlier_items: list[Item] = []
         for item in self.continued.items:
             earlier_items = [] if item["type"] == COMPACTION else [*earlier_items, item]
-        checked_turn = None if self.context is None else self.context.checked_turn
-        judged_items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, checked_turn)
+        redacted_items = record.redacted_input(
+            self.checked.input_items, self.checked.paths, self.turn, self.checked_turn
+        )
         user_messages = [
-            item for item in (*earlier_items, *judged_items) if item["type"] == "message" and item["role"] == "user"
+            item
+            for item in (*earlier_items, *redacted_items)
+            if item["type"] == "message" and item["role"] == "user"
         ]
         return [
             with_id(item, self.response_id, f"u{at}") | {"status": "completed"}

@@ -9,9 +9,10 @@ from servicekit.errors import CausewayError
 
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.responses import moderation, record
+from gateway.dialects.responses.completion import first_choice
 from gateway.dialects.responses.conversation import Summary
 from gateway.dialects.responses.item_cipher import ItemCipher
-from gateway.dialects.responses.members import error_of, search_result, token_count, usage_of
+from gateway.dialects.responses.members import error_of, search_result, usage_of
 from gateway.dialects.responses.output import Output, OutputOptions
 from gateway.dialects.responses.parts import Events, encoded
 from gateway.dialects.responses.request import ENCRYPTED_REASONING, CheckedRequest
@@ -32,7 +33,7 @@ from gateway.domain import (
     Turn,
     Usage,
 )
-from gateway.domain.deltas import choices_of, members_of
+from gateway.domain.deltas import members_of
 from gateway.domain.responses import (
     IN_PROGRESS,
     QUEUED,
@@ -44,10 +45,7 @@ from gateway.domain.responses import (
     with_id,
 )
 
-DROPPED_TOOLS = b"x-causeway-dropped-tools"
-DROPPED_ITEMS = b"x-causeway-dropped-items"
 _REASONS = {"content_filter": "content_filter", "length": "max_output_tokens"}
-_REASONING_MEMBERS = ("reasoning_content", "reasoning")
 _encode = msgspec.json.encode
 
 
@@ -85,15 +83,12 @@ class ResponsesExchange:
         has_source_nodes: bool = False,
     ) -> None:
         self.turn, self.checked, self.continued = turn, checked, continued
-        self.streaming = streaming
-        self._cipher = cipher
+        self.streaming, self._cipher = streaming, cipher
         self.store = continued.store
         self.background = bool(checked.fields.get("background"))
         self.response_id = continued.name or f"{RESPONSE}_{new_name()}"
         id_suffix = self.response_id.partition("_")[2]
-        dropped = ((DROPPED_TOOLS, checked.tools.dropped), (DROPPED_ITEMS, checked.dropped))
-        listed = ((name, ", ".join(dict.fromkeys(kinds)).encode()) for name, kinds in dropped if kinds)
-        self.headers: tuple[tuple[bytes, bytes], ...] = tuple(listed)
+        self.headers = checked.headers
         self.context: Context | None = None
         self.created = continued.created or int(time.time())
         self._model = turn.answer_model
@@ -114,6 +109,11 @@ class ResponsesExchange:
     def count(self) -> int:
         """Return the number of events so far."""
         return self._events.count
+
+    @property
+    def checked_turn(self) -> Turn | None:
+        """Return the turn after the checks of the detectors; None before the checks or if a detector blocks it."""
+        return None if self.context is None else self.context.checked_turn
 
     @property
     def has_begun(self) -> bool:
@@ -169,7 +169,7 @@ class ResponsesExchange:
                 if self._source_nodes is not None:
                     self._source_nodes += [source_node(passage) for passage in event.passages]
             elif type(event) is Completion:
-                self._take_completion(members_of(event.raw_json))
+                self._add_completion(members_of(event.raw_json))
             elif type(event) is Done:
                 self._end()
         if texts:
@@ -181,24 +181,15 @@ class ResponsesExchange:
             self._begin()
         self._output.add_texts(texts)
 
-    def _take_completion(self, completion: dict[str, Any]) -> None:
-        """Take the first choice of an answer that the model server sent in one piece."""
+    def _add_completion(self, completion: dict[str, Any]) -> None:
+        """Add the first choice of an answer that the model server sent in one piece."""
         self._model = self.turn.model_alias or str(completion.get("model") or self._model)
         self._begin()
-        choice = next(iter(choices_of(completion)), {})
-        message = {name: value for name, value in (choice.get("message") or {}).items() if value is not None}
-        text = message.pop("content", "")
-        extra_json = _encode({"logprobs": choice["logprobs"]}) if choice.get("logprobs") else b""
-        reasoning = {name: message.pop(name) for name in _REASONING_MEMBERS if name in message}
-        self._output.add_delta(Delta(0, "", _encode(reasoning)))
-        self._output.add_delta(Delta(0, text if isinstance(text, str) else "", b"", extra_json))
-        self._output.add_delta(Delta(0, "", _encode(message)))
-        reason = choice.get("finish_reason")
-        self._finish_reason = reason if isinstance(reason, str) else ""
-        usage = completion.get("usage")
-        if usage and isinstance(usage, dict):
-            prompt, answered = (token_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
-            self.usage = Usage(prompt, answered, _encode(usage))
+        choice = first_choice(completion)
+        for delta in choice.deltas:
+            self._output.add_delta(delta)
+        self._finish_reason = choice.finish_reason
+        self.usage = choice.usage or self.usage
 
     def render_failure(self, error: CausewayError) -> bytes:
         """See `Exchange`. The first event is ``error``, and the last one is ``response.failed``."""
@@ -263,16 +254,11 @@ class ResponsesExchange:
         return self._stored(profile, self.final())
 
     def _stored(self, profile: str, response: dict[str, Any]) -> Stored:
-        redacted = None if self.context is None else self.context.checked_turn
-        items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, redacted)
+        items = record.redacted_input(self.checked.input_items, self.checked.paths, self.turn, self.checked_turn)
         items = tuple(with_id(item, self.response_id, f"i{at}") for at, item in enumerate(items))
         output = [self._with_results(item) for item in response["output"]]
-        response = {
-            **response,
-            **record.judged_members(self.checked.response_members, self.turn, redacted),
-            "output": output,
-        }
-        response = moderation.without_findings(response)
+        members = record.redacted_members(self.checked.response_members, self.turn, self.checked_turn)
+        response = moderation.without_findings(response | members | {"output": output})
         sources = tuple(dict.fromkeys((passage.index, passage.document_id) for passage in self._passages))
         return Stored(self.response_id, profile, response, items, self.continued.chain, sources)
 
@@ -309,10 +295,8 @@ class ResponsesExchange:
         """
         if not self.continued.store:
             return self.checked.response_members
-        redacted = None if self.context is None else self.context.checked_turn
-        return self.checked.response_members | record.judged_members(
-            self.checked.response_members, self.turn, redacted
-        )
+        members = self.checked.response_members
+        return members | record.redacted_members(members, self.turn, self.checked_turn)
 
     def _searched(self, query: str, passages: Sequence[Passage]) -> None:
         shows_results = "file_search_call.results" in self.checked.include

@@ -16,8 +16,8 @@ _object = msgspec.json.Decoder(dict[str, Any])
 _WITHHELD = "withheld"
 
 
-def judged_input(
-    items: Sequence[Item | None], paths: list[str], original: Turn, judged: Turn | None
+def redacted_input(
+    items: Sequence[Item | None], paths: list[str], original: Turn, checked_turn: Turn | None
 ) -> tuple[Item, ...]:
     """Return the items of an input as the detectors changed them.
 
@@ -25,45 +25,46 @@ def judged_input(
         items: The items of the request, or None for each omitted item.
         paths: The paths of the chat's messages in the request.
         original: The turn before the checks of the detectors.
-        judged: The turn after these checks, or None if a detector blocked the turn. In this case, no item remains.
+        checked_turn: The turn after these checks, or None if a detector blocked the turn. In this case, no item
+            remains.
     """
-    if judged is None:
+    if checked_turn is None:
         return ()
     stored: list[Item | None] = list(items)
-    before, after = _messages(original), _messages(judged)
+    before, after = _messages(original), _messages(checked_turn)
     positions = original.original.places or range(len(before))
     count = len(original.history)
     for at, (old, new) in enumerate(zip(before[:count], after[:count], strict=True)):
         if old != new:
             _replace(stored, paths, positions[at], new)
-    if original.question != judged.question:
+    if original.question != checked_turn.question:
         # The question may consist of several messages. The detectors return it as one message.
         first, *others = list(positions)[count:] or [len(before) - 1]
         _replace(stored, paths, first, after[-1])
         for position in others:
             if (number := _item_position(paths, position)) is not None:
                 stored[number] = None
-    if original.parameters_json != judged.parameters_json:
-        _replace_settings(stored, _object.decode(judged.parameters_json))
+    if original.parameters_json != checked_turn.parameters_json:
+        _replace_settings(stored, _object.decode(checked_turn.parameters_json))
     return tuple(item for item in stored if item is not None)
 
 
-def judged_members(response_members: dict[str, Any], original: Turn, judged: Turn | None) -> dict[str, Any]:
+def redacted_members(response_members: dict[str, Any], original: Turn, checked_turn: Turn | None) -> dict[str, Any]:
     """Return the members of a response that repeat the request, as the detectors changed them.
 
     Args:
         response_members: The members before the detectors changed them.
         original: The turn before the checks of the detectors.
-        judged: The turn after these checks, or None if a detector blocked the turn.
+        checked_turn: The turn after these checks, or None if a detector blocked the turn.
     """
-    if judged is None:
+    if checked_turn is None:
         return {"instructions": None, "tools": [], "tool_choice": "auto"}
     members: dict[str, Any] = {}
     if response_members.get("instructions"):
-        instructions = next((message.text for message in judged.history if message.role == "system"), None)
+        instructions = next((message.text for message in checked_turn.history if message.role == "system"), None)
         members["instructions"] = instructions
-    if original.parameters_json != judged.parameters_json:
-        parameters = _object.decode(judged.parameters_json)
+    if original.parameters_json != checked_turn.parameters_json:
+        parameters = _object.decode(checked_turn.parameters_json)
         tools = [tool["function"] for tool in parameters.get("tools", ())]
         by_name = {tool.get("name"): tool for tool in tools}
         members["tools"] = [_tool(tool, by_name) for tool in response_members["tools"]]
@@ -72,15 +73,21 @@ def judged_members(response_members: dict[str, Any], original: Turn, judged: Tur
     return members
 
 
-def _tool(offered: Item, judged: dict[str, Item], namespace: str = "") -> Item:
-    """Return a tool as the model received it."""
+def _tool(offered: Item, functions: dict[str, Item], namespace: str = "") -> Item:
+    """Return a tool as the model received it.
+
+    Args:
+        offered: The tool in the format of the response.
+        functions: The functions that the model received, by name.
+        namespace: The name of the tool's namespace, or empty if the tool has no namespace.
+    """
     if offered["type"] == "namespace":
-        tools = [_tool(tool, judged, offered["name"]) for tool in offered["tools"]]
+        tools = [_tool(tool, functions, offered["name"]) for tool in offered["tools"]]
         # The names of the functions contain the name of the namespace. The description of the first function
         # contains the description of the namespace.
         name = _WITHHELD if all(tool["name"] == _WITHHELD for tool in tools) else offered["name"]
         return {"type": "namespace", "name": name, "description": "", "tools": tools}
-    function = judged.get(function_name(namespace, offered.get("name", "")))
+    function = functions.get(function_name(namespace, offered.get("name", "")))
     if function is None:
         # The platform runs file search itself. For any other tool, a detector has changed the name.
         is_file_search = offered["type"] == "file_search"
@@ -146,16 +153,16 @@ def _replace_reasoning(stored: list[Item | None], end: int, text: str) -> None:
         content = []
 
 
-def _replace_settings(stored: list[Item | None], judged: dict[str, Any]) -> None:
+def _replace_settings(stored: list[Item | None], parameters: dict[str, Any]) -> None:
     """Replace the tools and the format of the answer with those that the model got."""
-    by_name = {tool["function"].get("name"): tool["function"] for tool in judged.get("tools", ())}
+    by_name = {tool["function"].get("name"): tool["function"] for tool in parameters.get("tools", ())}
     for number, item in enumerate(stored):
         if item is None:
             continue
         if item["type"] == "additional_tools":
             stored[number] = {**item, "tools": [_tool(tool, by_name) for tool in item["tools"]]}
         elif item["type"] == "configuration_update" and "text" in item:
-            form = judged.get("response_format") or {}
+            form = parameters.get("response_format") or {}
             schema = form.get("json_schema") or {}
             stored[number] = {**item, "text": {"format": {"type": form.get("type", "text"), **schema}}}
 

@@ -50,6 +50,9 @@ IGNORED = ("client_metadata",)
 _PARSED = ("index_name", "detectors", *READ)
 _KNOWN = frozenset((*READ, *IGNORED, *PLATFORM_MEMBERS))
 
+DROPPED_TOOLS = b"x-causeway-dropped-tools"
+DROPPED_ITEMS = b"x-causeway-dropped-items"
+
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """A value of `INCLUDABLE`: the reasoning, encrypted for the next request."""
 
@@ -107,6 +110,12 @@ class CheckedRequest:
     obfuscates: bool
     compaction: CompactionOptions | None = None
     moderation: str = ""
+
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Return the headers of the response, which name the types of omitted tools and items."""
+        dropped = ((DROPPED_TOOLS, self.tools.dropped), (DROPPED_ITEMS, self.dropped))
+        return tuple((name, ", ".join(dict.fromkeys(kinds)).encode()) for name, kinds in dropped if kinds)
 
 
 def read(body: bytes, before: Sequence[Item], cipher: ItemCipher, *, refuse_unknown: bool) -> CheckedRequest:
