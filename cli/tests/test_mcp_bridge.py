@@ -18,7 +18,7 @@ class Gateway:
 
     def __init__(self) -> None:
         self.headers: list[httpx.Headers] = []
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         self.stopped = asyncio.Event()
         self.released = asyncio.Event()
 
@@ -31,7 +31,7 @@ class Gateway:
                 result = {"protocolVersion": "2025-11-25"}
                 return httpx.Response(200, json=answer(number, result), headers={"mcp-session-id": "s1"})
             case "hang":
-                self.begun.set()
+                self.started.set()
                 try:
                     await asyncio.Event().wait()
                 finally:
@@ -81,7 +81,7 @@ def message(method: str, number: Any = None, **params: Any) -> bytes:
     return json.dumps(body if number is None else {**body, "id": number}).encode() + b"\n"
 
 
-async def bridged(gateway: Gateway, *lines: bytes) -> list[Any]:
+async def exchange(gateway: Gateway, *lines: bytes) -> list[Any]:
     """Write lines to the bridge, and return the messages that the bridge writes."""
     written: list[Any] = []
 
@@ -89,21 +89,21 @@ async def bridged(gateway: Gateway, *lines: bytes) -> list[Any]:
         assert "\n" not in line
         written.append(json.loads(line))
 
-    async def reading() -> AsyncIterator[bytes]:
+    async def read_lines() -> AsyncIterator[bytes]:
         for line in lines:
             yield line
-        await eventually(lambda: len(written) >= answered)
+        await eventually(lambda: len(written) >= expected)
 
-    answered = sum(b'"id"' in line or not line.startswith(b"{") for line in lines if line.strip())
+    expected = sum(b'"id"' in line or not line.startswith(b"{") for line in lines if line.strip())
     async with httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as http:
-        await Bridge(http, URL, write).serve(reading())
+        await Bridge(http, URL, write).serve(read_lines())
     return written
 
 
 async def test_later_messages_use_the_handshake() -> None:
     """After the handshake, requests have the gateway's session id and protocol version in their headers."""
     gateway = Gateway()
-    written = await bridged(
+    written = await exchange(
         gateway, message("initialize", 1), message("notifications/initialized"), b"\n", message("tools/list", "two")
     )
     assert [response["id"] for response in written] == [1, "two"]
@@ -116,8 +116,8 @@ async def test_headers_of_the_modern_protocol() -> None:
     """The headers contain the protocol version, the method and the name of the message."""
     gateway = Gateway()
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
-    await bridged(gateway, message("tools/call", 1, name="search", _meta=meta))
-    await bridged(gateway, message("resources/read", 1, uri="causeway://a/b", _meta=meta))
+    await exchange(gateway, message("tools/call", 1, name="search", _meta=meta))
+    await exchange(gateway, message("resources/read", 1, uri="causeway://a/b", _meta=meta))
     call, read = gateway.headers
     assert (call["mcp-protocol-version"], call["mcp-method"], call["mcp-name"]) == (
         "2026-07-28",
@@ -130,7 +130,7 @@ async def test_headers_of_the_modern_protocol() -> None:
 async def test_each_event_is_a_line() -> None:
     """The bridge writes each event as a line and drops comments."""
     gateway = Gateway()
-    written = await bridged(gateway, message("stream", 1))
+    written = await exchange(gateway, message("stream", 1))
     assert [response.get("method", response.get("id")) for response in written] == ["notifications/progress", 1]
 
 
@@ -148,7 +148,7 @@ async def test_each_event_is_a_line() -> None:
 )
 async def test_a_failed_request_gets_an_error(method: str, words: str) -> None:
     """If a request fails, the client gets an error with the id of the request, so that it does not wait."""
-    [error] = await bridged(Gateway(), message(method, 7))
+    [error] = await exchange(Gateway(), message(method, 7))
     assert (error["id"], error["error"]["message"]) == (7, words)
 
 
@@ -160,12 +160,12 @@ async def test_a_stream_that_ends_after_a_notification() -> None:
     async def write(line: str) -> None:
         written.append(json.loads(line))
 
-    async def reading() -> AsyncIterator[bytes]:
+    async def read_lines() -> AsyncIterator[bytes]:
         yield message("cut after progress", 7)
         await eventually(lambda: len(written) == 2)
 
     async with asyncio.timeout(10), httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as http:
-        await Bridge(http, URL, write).serve(reading())
+        await Bridge(http, URL, write).serve(read_lines())
     progress, error = written
     assert progress["method"] == "notifications/progress"
     assert (error["id"], error["error"]["message"]) == (7, f"{URL} ended the stream without a result.")
@@ -173,7 +173,7 @@ async def test_a_stream_that_ends_after_a_notification() -> None:
 
 async def test_a_line_that_is_not_json() -> None:
     """The bridge answers an invalid line with an error and handles the next line."""
-    written = await bridged(Gateway(), b"hello\n", message("tools/list", 1))
+    written = await exchange(Gateway(), b"hello\n", message("tools/list", 1))
     assert sorted((response["id"] is None, response["id"]) for response in written) == [(False, 1), (True, None)]
 
 
@@ -185,11 +185,11 @@ async def test_a_reused_id_is_cancelled() -> None:
     async def write(line: str) -> None:
         written.append(json.loads(line))
 
-    async def reading() -> AsyncIterator[bytes]:
+    async def read_lines() -> AsyncIterator[bytes]:
         yield message("wait", 3)
         await eventually(lambda: len(gateway.headers) == 1)
         yield message("hang", 3)
-        await gateway.begun.wait()
+        await gateway.started.wait()
         gateway.released.set()
         await eventually(lambda: len(written) == 1)
         await asyncio.sleep(0)
@@ -197,7 +197,7 @@ async def test_a_reused_id_is_cancelled() -> None:
         await gateway.stopped.wait()
 
     async with asyncio.timeout(10), httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as http:
-        await Bridge(http, URL, write).serve(reading())
+        await Bridge(http, URL, write).serve(read_lines())
     assert len(written) == 1
 
 
@@ -208,14 +208,14 @@ async def test_cancellation_closes_the_connection() -> None:
     async def write(_line: str) -> None:
         raise AssertionError
 
-    async def reading() -> AsyncIterator[bytes]:
+    async def read_lines() -> AsyncIterator[bytes]:
         yield message("hang", 3)
-        await gateway.begun.wait()
+        await gateway.started.wait()
         yield message("notifications/cancelled", requestId="3")
         assert not gateway.stopped.is_set()
         yield message("notifications/cancelled", requestId=3)
         await gateway.stopped.wait()
 
     async with asyncio.timeout(10), httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as http:
-        await Bridge(http, URL, write).serve(reading())
+        await Bridge(http, URL, write).serve(read_lines())
     assert len(gateway.headers) == 1

@@ -96,9 +96,9 @@ def test_settings_are_changed(gateway: Any, index: Callable[..., Any]) -> None:
 def test_a_rebuild_is_started(gateway: Any, index: Callable[..., Any]) -> None:
     """Without --wait the command ends when the rebuild has started."""
     gateway.rebuilding = [rebuild_state("running", 0), rebuild_state("succeeded", 4)]
-    begun = index("rebuild", "notes", "--embedding", "bge", "--language", "fr")
-    assert begun.exit_code == 0
-    assert begun.stdout.startswith("The rebuild for bge is running: 0 of 4 documents.\n")
+    started = index("rebuild", "notes", "--embedding", "bge", "--language", "fr")
+    assert started.exit_code == 0
+    assert started.stdout.startswith("The rebuild for bge is running: 0 of 4 documents.\n")
     assert gateway.requests == [{"embedding": "bge", "language": "fr"}]
     assert len(gateway.rebuilding) == 1
 

@@ -23,20 +23,20 @@ async def test_no_more_run_at_a_time_than_there_are_workers() -> None:
     """Two calls together use only two threads, and use both."""
     threads = FairThreadPool(2, name="test")
     running: set[int] = set()
-    most = 0
+    highest = 0
     lock = threading.Lock()
 
-    def watched(item: int) -> None:
-        nonlocal most
+    def track(item: int) -> None:
+        nonlocal highest
         with lock:
             running.add(item)
-            most = max(most, len(running))
+            highest = max(highest, len(running))
         time.sleep(0.002)
         with lock:
             running.remove(item)
 
-    await asyncio.gather(threads.map(watched, range(20)), threads.map(watched, range(100, 120)))
-    assert most == 2
+    await asyncio.gather(threads.map(track, range(20)), threads.map(track, range(100, 120)))
+    assert highest == 2
     await threads.aclose()
 
 
@@ -56,20 +56,20 @@ async def test_a_long_call_creates_few_tasks() -> None:
 async def test_a_short_call_does_not_wait_for_a_long_one() -> None:
     """An item of a short call runs at most after the items of the long call that already run or wait."""
     threads = FairThreadPool(2, name="test")
-    begun: list[str] = []
+    started: list[str] = []
     well_begun = threading.Event()
 
-    def note(item: str) -> None:
-        begun.append(item)
-        if len(begun) == 5:
+    def record(item: str) -> None:
+        started.append(item)
+        if len(started) == 5:
             well_begun.set()
         time.sleep(0.002)
 
-    long = asyncio.create_task(threads.map(note, ["long"] * 500))
+    long = asyncio.create_task(threads.map(record, ["long"] * 500))
     assert await asyncio.to_thread(well_begun.wait, 30)
-    asked_at = len(begun)
-    await threads.map(note, ["short"])
-    assert begun.index("short") - asked_at <= 4
+    queued_at = len(started)
+    await threads.map(record, ["short"])
+    assert started.index("short") - queued_at <= 4
     assert not long.done()
     await long
     await threads.aclose()
@@ -78,41 +78,41 @@ async def test_a_short_call_does_not_wait_for_a_long_one() -> None:
 async def test_a_cancelled_call_starts_no_further_item() -> None:
     """A cancelled call begins no further item, and the next call can use the threads."""
     threads = FairThreadPool(2, name="test")
-    begun: list[int] = []
+    started: list[int] = []
     well_begun = threading.Event()
 
-    def note(item: int) -> int:
-        begun.append(item)
-        if len(begun) == 4:
+    def record(item: int) -> int:
+        started.append(item)
+        if len(started) == 4:
             well_begun.set()
         time.sleep(0.005)
         return item
 
-    call = asyncio.create_task(threads.map(note, range(1000)))
+    call = asyncio.create_task(threads.map(record, range(1000)))
     assert await asyncio.to_thread(well_begun.wait, 30)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    count = len(begun)
+    count = len(started)
     assert await threads.map(lambda item: item, [7]) == [7]
     await asyncio.sleep(0.05)
-    assert len(begun) <= count + 1
+    assert len(started) <= count + 1
     await threads.aclose()
 
 
 async def test_after_a_failure_no_further_item_starts() -> None:
     """The caller gets the function's own error, without a group of errors, and no further item begins."""
     threads = FairThreadPool(2, name="test")
-    begun: list[int] = []
+    started: list[int] = []
 
     def fails_at_three(item: int) -> None:
-        begun.append(item)
+        started.append(item)
         if item == 3:
             raise KeyError("three")
 
     with pytest.raises(KeyError, match="three"):
         await threads.map(fails_at_three, range(1000))
-    assert len(begun) < 20
+    assert len(started) < 20
     assert await threads.map(abs, [-1]) == [1]
     await threads.aclose()
 
@@ -120,15 +120,15 @@ async def test_after_a_failure_no_further_item_starts() -> None:
 async def test_closing_waits_for_running_items() -> None:
     """Closing waits for running items. Calls with more items, and later calls, get an error."""
     threads = FairThreadPool(1, name="test")
-    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+    started, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def wait(item: int) -> None:
-        begun.set()
+        started.set()
         go_on.wait(300)
         ended.set()
 
     call = asyncio.create_task(threads.map(wait, range(3)))
-    assert await asyncio.to_thread(begun.wait, 30)
+    assert await asyncio.to_thread(started.wait, 30)
     closing = asyncio.create_task(threads.aclose())
     await asyncio.sleep(0.01)
     assert not closing.done()

@@ -22,13 +22,13 @@ REMOTE = """
 """
 
 
-def opened(path: Path | None, cache: Path) -> EmbeddingModels:
+def open_models(path: Path | None, cache: Path) -> EmbeddingModels:
     return EmbeddingModels.open(path, {}, cache_dir=cache, workers=1)
 
 
 async def test_the_bundled_model_is_used_without_a_file(cache: Path) -> None:
     """Without a file, the bundled model is the only one."""
-    models = opened(None, cache)
+    models = open_models(None, cache)
     assert [model.name for model in models] == ["all-minilm-l6-v2"]
     assert models.default.name == "all-minilm-l6-v2"
     assert models.default.dimension == 384
@@ -40,7 +40,7 @@ async def test_the_model_for_many_languages_is_available_if_it_is_built(cache: P
     """The model is not the default, and its files are read at its first text. Damaged files stop no service."""
     shutil.copytree(cache, tmp_path, dirs_exist_ok=True)
     model_directory(tmp_path, "int8", E5).mkdir()
-    models = opened(None, tmp_path)
+    models = open_models(None, tmp_path)
     assert [model.name for model in models] == ["all-minilm-l6-v2", "multilingual-e5-small"]
     many = models.get("multilingual-e5-small")
     assert many is not None
@@ -56,16 +56,16 @@ async def test_the_model_for_many_languages_may_be_the_only_one(tmp_path: Path) 
     path = tmp_path / "embeddings.yaml"
     path.write_text("models: [{kind: e5}]")
     with pytest.raises(Unavailable, match=r"embedding\.build .*--multilingual$"):
-        opened(path, tmp_path)
+        open_models(path, tmp_path)
     model_directory(tmp_path, "int8", E5).mkdir()
-    models = opened(path, tmp_path)
+    models = open_models(path, tmp_path)
     assert [model.name for model in models] == ["multilingual-e5-small"]
     await models.aclose()
 
 
 async def test_the_hint_says_how_to_install_the_optional_model(cache: Path) -> None:
     """The message says how to install the optional model. Other models have no such message."""
-    models = opened(None, cache)
+    models = open_models(None, cache)
     assert "make multilingual" in models.install_hint("multilingual-e5-small")
     assert models.install_hint("another") == ""
     await models.aclose()
@@ -82,7 +82,7 @@ async def test_the_models_of_a_file(cache: Path, tmp_path: Path, embedding_serve
     """The default comes first, and each model is found by its name. Prefixes apply to queries and passages only."""
     path = tmp_path / "embeddings.yaml"
     path.write_text("default: remote\nmodels:\n- kind: minilm" + REMOTE.format(url=embedding_server.url))
-    models = opened(path, cache)
+    models = open_models(path, cache)
     assert [model.name for model in models] == ["remote", "all-minilm-l6-v2"]
     remote = models.get("remote")
     assert remote is models.default
@@ -110,7 +110,7 @@ async def test_a_server_may_be_unavailable_at_the_start(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     path = tmp_path / "embeddings.yaml"
     path.write_text("models:" + REMOTE.format(url=f"http://127.0.0.1:{port}/v1"))
-    models = opened(path, tmp_path / "no cache")
+    models = open_models(path, tmp_path / "no cache")
     with pytest.raises(Unavailable, match="'remote'"):
         await models.default.queries.embed(["text"])
     await models.aclose()
@@ -134,7 +134,7 @@ def test_an_unusable_file_is_refused(tmp_path: Path, content: str | None, messag
     if content is not None:
         path.write_text(content)
     with pytest.raises(InvalidRequest, match=message) as caught:
-        opened(path, tmp_path)
+        open_models(path, tmp_path)
     assert caught.value.message.startswith("CAUSEWAY_EMBEDDINGS_FILE: ")
     assert caught.value.field == "embeddings_file"
 
@@ -145,7 +145,7 @@ def test_a_bundled_model_that_is_not_built_is_reported(tmp_path: Path) -> None:
     path.write_text("models: [{kind: minilm}]")
     for file in (None, path):
         with pytest.raises(Unavailable, match=r"embedding\.build"):
-            opened(file, tmp_path / "no cache")
+            open_models(file, tmp_path / "no cache")
 
 
 def test_a_model_without_prefixes_has_one_embedder(cache: Path) -> None:

@@ -16,7 +16,7 @@ class Away(HashingEmbedder):
         raise Unavailable("away")
 
 
-def seen(name: str, **labels: str) -> float:
+def metric_value(name: str, **labels: str) -> float:
     return sum(value for found, value in measured(name) if labels.items() <= found.items())
 
 
@@ -26,11 +26,11 @@ async def test_a_call_is_measured() -> None:
     traced("")
     inner = HashingEmbedder()
     observed = ObservedEmbedder(inner, "tests")
-    before = seen("causeway_embedding_texts_total", gen_ai_request_model=inner.model)
+    before = metric_value("causeway_embedding_texts_total", gen_ai_request_model=inner.model)
     vectors = await observed.embed(["one text", "another"])
     assert np.array_equal(vectors, await inner.embed(["one text", "another"]))
-    assert seen("causeway_embedding_texts_total", gen_ai_request_model=inner.model) == before + 2
-    assert seen("causeway_embedding_duration_seconds_count", gen_ai_request_model=inner.model) >= 1
+    assert metric_value("causeway_embedding_texts_total", gen_ai_request_model=inner.model) == before + 2
+    assert metric_value("causeway_embedding_duration_seconds_count", gen_ai_request_model=inner.model) >= 1
     assert dict(traced(f"embeddings {inner.model}")[-1].attributes or {}) == {
         "gen_ai.operation.name": "embeddings",
         "gen_ai.provider.name": "tests",
@@ -47,5 +47,5 @@ async def test_a_failed_call_is_measured() -> None:
     observed = ObservedEmbedder(Away(), "tests")
     with pytest.raises(Unavailable, match="away"):
         await observed.embed(["text"])
-    assert seen("causeway_embedding_duration_seconds_count", error_type="Unavailable") >= 1
+    assert metric_value("causeway_embedding_duration_seconds_count", error_type="Unavailable") >= 1
     assert (traced(f"embeddings {observed.model}")[-1].attributes or {})["error.type"] == "Unavailable"

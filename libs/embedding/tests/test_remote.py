@@ -27,11 +27,11 @@ BUSY = (503, {"retry-after": "0"})
 
 @pytest.fixture
 def remote(embedding_server: Any) -> Callable[..., Embedder]:
-    def made(**members: Any) -> Embedder:
+    def create(**members: Any) -> Embedder:
         given = {"address": embedding_server.url, "model": "hashing", "dimension": 256, **members}
         return create_embedder(EmbeddingConfig("openai", **given))
 
-    return made
+    return create
 
 
 def vectors(*rows: list[float]) -> bytes:
@@ -115,9 +115,9 @@ async def test_a_retry_waits_for_the_servers_retry_time(
     """The next attempt does not begin before the retry time of the server."""
     embedding_server.script = [(429, {"retry-after": "0.5"})]
     embedder = remote()
-    begun = time.monotonic()
+    start = time.monotonic()
     await embedder.embed(["a"])
-    assert time.monotonic() - begun >= 0.5
+    assert time.monotonic() - start >= 0.5
     await embedder.aclose()
 
 
@@ -253,7 +253,7 @@ async def test_an_unsuitable_model_on_triton_is_reported(triton: str, model: str
 async def test_invalid_tensors_are_refused(datatype: str, raw: bytes) -> None:
     """Tensors that are truncated, or have another type than the model's description, are an error."""
 
-    class Rubbish(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # it has no types
+    class InvalidServicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # it has no types
         async def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
             answer = service_pb2.ModelMetadataResponse(name=request.name)
             answer.inputs.add(name="texts", datatype="BYTES", shape=[-1])
@@ -267,7 +267,7 @@ async def test_invalid_tensors_are_refused(datatype: str, raw: bytes) -> None:
             return answer
 
     server = grpc.aio.server()
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Rubbish(), server)
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(InvalidServicer(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     embedder = create_embedder(EmbeddingConfig("triton", address=f"127.0.0.1:{port}", model="m", dimension=2))

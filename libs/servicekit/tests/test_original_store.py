@@ -178,11 +178,11 @@ async def test_a_source_that_fails_leaves_nothing(s3_settings: OriginalSettings)
 async def test_a_cancelled_writer_leaves_no_original(s3_settings: OriginalSettings) -> None:
     """A cancelled writer leaves no original, and the next writer succeeds."""
     store = S3OriginalStore(s3_settings)
-    begun = asyncio.Event()
+    started = asyncio.Event()
     loop = asyncio.get_running_loop()
-    source = Sent(bytes(60_000_000), lambda: loop.call_soon_threadsafe(begun.set))
+    source = Sent(bytes(60_000_000), lambda: loop.call_soon_threadsafe(started.set))
     writing = asyncio.create_task(store.put(NAME, source))
-    await begun.wait()
+    await started.wait()
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing

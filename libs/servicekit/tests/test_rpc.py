@@ -84,11 +84,11 @@ class Departure:
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
-        self.begun = 0
+        self.started = 0
         self.cancelled = False
 
     async def wait_for_ever(self, context: Any = None) -> None:
-        self.begun += 1
+        self.started += 1
         self.began.set()
         try:
             await asyncio.Event().wait()
@@ -234,7 +234,7 @@ async def test_a_caller_that_is_cancelled_cancels_the_handler(call: Call) -> Non
     with pytest.raises(asyncio.CancelledError):
         await running
     await eventually(lambda: departure.cancelled, what="the handler's end")
-    assert departure.begun == 1
+    assert departure.started == 1
 
 
 async def test_closing_the_iterator_cancels_the_handler(served: Any) -> None:

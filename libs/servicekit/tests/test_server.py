@@ -28,11 +28,11 @@ class Generator(generator_pb2_grpc.GeneratorServiceServicer):
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
-        self.begun = 0
+        self.started = 0
         self.ended = 0
 
     async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802  # the contract's name
-        self.begun += 1
+        self.started += 1
         try:
             yield PART
             await self.go.wait()
@@ -122,7 +122,7 @@ async def test_calls_beyond_the_limit_are_refused() -> None:
         await anext(messages)
     with pytest.raises(Unavailable):
         await anext(one.generate())
-    assert one.servicer.begun == 2
+    assert one.servicer.started == 2
     await streams[0].aclose()
     one.servicer.go.set()
     assert [message async for message in streams[1]] == [PART]
