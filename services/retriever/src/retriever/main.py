@@ -39,7 +39,7 @@ _MAX_WAITING_UPSERTS = 256  # further upserts are refused with RESOURCE_EXHAUSTE
 
 
 async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
-    """Serve until the event is set. Then let running calls finish and close the store.
+    """Serve until the event is set. Then wait for the running calls, and close the store.
 
     Raises:
         InvalidRequest: The file of the embedding models or of the rerankers cannot be used, or the settings of the

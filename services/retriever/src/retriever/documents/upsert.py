@@ -96,7 +96,7 @@ class Upserts:
             await self._slots.acquire()
 
     async def update(self, principal: Principal, index_name: str, document: Document) -> Updated:
-        """Set fields and a higher generation of a document, and keep its chunks.
+        """Store a higher generation of a document with other fields and the same chunks.
 
         Args:
             principal: The caller.

@@ -59,8 +59,8 @@ class Candidates:
         query = self._request.query
         if query.mode is Mode.VECTORS:
             with self._timer.time("fuse"):
-                by_meaning = [ranked(map(Hit._make, cosines.items())) for cosines in self._by_model()]
-            return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
+                rankings = [ranked(map(Hit._make, cosines.items())) for cosines in self._cosines_by_model()]
+            return rankings[0] if len(rankings) == 1 else reciprocal_rank(rankings)
         bm25: Mapping[str, float] = self.sparse
         expands = self._request.options.expand and len(self._index_by_id) >= expansion.MIN_CANDIDATES
         if self._request.fuses_scores and not query.skip_missing_scores:
@@ -97,7 +97,9 @@ class Candidates:
         """
         needed_ids: Iterable[str] = self._index_by_id
         if self._request.fuses_scores:
-            needed_ids = contenders(self._by_model(), bm25, self._request.options.dense_weight, bound, limit)
+            needed_ids = contenders(
+                self._cosines_by_model(), bm25, self._request.options.dense_weight, bound, limit
+            )
         for index, missing in self._missing(needed_ids, bm25).items():
             bm25 |= (
                 await self._sparse_scores(index, terms[index], missing) if bound else dict.fromkeys(missing, 0.0)
@@ -136,13 +138,13 @@ class Candidates:
     def _fused(self, bm25: Mapping[str, float], limit: int | None) -> list[Hit]:
         weight = self._request.options.dense_weight
         if self._request.fuses_scores:
-            return combined(self._by_model(), bm25, weight, limit)
-        by_words = [hit for hit in ranked(map(Hit._make, bm25.items())) if hit.score > 0]
+            return combined(self._cosines_by_model(), bm25, weight, limit)
+        sparse_ranking = [hit for hit in ranked(map(Hit._make, bm25.items())) if hit.score > 0]
         if self._request.query.mode is Mode.TEXT:
-            return by_words
-        by_meaning = [ranked(map(Hit._make, cosines.items())) for cosines in self._by_model()]
-        weights = [2 * weight] * len(by_meaning)
-        return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - weight)))
+            return sparse_ranking
+        dense_rankings = [ranked(map(Hit._make, cosines.items())) for cosines in self._cosines_by_model()]
+        weights = [2 * weight] * len(dense_rankings)
+        return reciprocal_rank((*dense_rankings, sparse_ranking), (*weights, 2 * (1 - weight)))
 
     def _upper_bound(self, found: Mapping[str, float]) -> float:
         """Return the highest possible BM25 score of the chunks that a search did not find."""
@@ -244,7 +246,7 @@ class Candidates:
                 else:
                     index.collection.note_stale_read(self._chunks.pop(id_).document_id)
 
-    def _by_model(self) -> list[dict[str, float]]:
+    def _cosines_by_model(self) -> list[dict[str, float]]:
         """Return the cosines, separately for each embedding model."""
         names = {index: index.spec.embedding_model for index in set(self._index_by_id.values())}
         models: dict[str, dict[str, float]] = {}

@@ -93,8 +93,8 @@ def _sums(dense: Sequence[Mapping[str, float]], bm25: Mapping[str, float], dense
     sums: dict[str, float] = {}
     for cosines in dense:
         sums |= _shares(cosines, dense_weight)
-    by_meaning = sums.get
-    return sums | {id_: by_meaning(id_, 0.0) + share for id_, share in _shares(bm25, 1 - dense_weight).items()}
+    dense_share = sums.get
+    return sums | {id_: dense_share(id_, 0.0) + share for id_, share in _shares(bm25, 1 - dense_weight).items()}
 
 
 def _shares(scores: Mapping[str, float], weight: float) -> dict[str, float]:

@@ -160,10 +160,10 @@ class Retrieval:
         return passages
 
     async def _embed(self, query: Query, indexes: Iterable[Index], timer: StepTimer) -> Vectors:
-        needed = query.mode is not Mode.TEXT or query.minimum_dense_score is not None
-        if not needed and query.skip_missing_scores:
+        is_required = query.mode is not Mode.TEXT or query.minimum_dense_score is not None
+        if not is_required and query.skip_missing_scores:
             return {}
-        embed = self._vectors.embed if needed else self._vectors.embed_if_available
+        embed = self._vectors.embed if is_required else self._vectors.embed_if_available
         with timer.time("embed"):
             return await embed(query.text, [index.spec for index in indexes])
 

@@ -25,7 +25,7 @@ class Manifest(msgspec.Struct, frozen=True):
         generation: Name of the current shard's directory.
         built: Number of points when the shard was built.
         removed: Number of points that were removed since then, stored by the last regular close.
-        note: The note of `LiveShard.put_note`.
+        note: The note of the collection; see `Collection.put_note`.
         vectors: The storage of the dense vectors. Earlier versions did not store it and kept full vectors.
     """
 

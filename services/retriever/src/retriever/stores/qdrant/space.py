@@ -41,7 +41,7 @@ PAYLOAD_INDEXES: tuple[tuple[str, models.PayloadSchemaParams], ...] = (
     (f"{NUMBERS}[].value", models.FloatIndexParams(type=models.FloatIndexType.FLOAT, enable_hnsw=False)),
     ("number", models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, enable_hnsw=False)),
 )
-"""Graphs connect the points of one incarnation. `enable_hnsw` keeps `payload_m` from adding graphs for other
+"""A graph connects only points of one incarnation. With `enable_hnsw=False`, `payload_m` adds no graphs for other
 fields."""
 
 
