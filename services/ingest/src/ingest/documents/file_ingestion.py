@@ -194,16 +194,16 @@ class FileIngestion:
             )
             members = content.members
             del all_chunks, content
-            await report.chunked(len(chunks), outermost=not outer)
+            await report.report_chunks(len(chunks), outermost=not outer)
             member_ids = set()
             for number, member in enumerate(members):
                 member_job = _member_job(job, member, number)
                 if await self._ingest_member(member_job, report, member, (*outer, member.name)):
                     member_ids.add(member_job.document.document_id)
-                await report.finished_member()
+                await report.report_member()
         if existing is not None and existing.may_have_members:
             await self._remove_members(job, report, member_ids)
-        await self._writer.store(job, document, model, chunks, report.commit, report.stored)
+        await self._writer.store(job, document, model, chunks, report.commit, report.report_stored)
         pictured_sha256 = document.sha256 if document.has_pictures else ""
         if existing is not None and existing.has_pictures and existing.sha256 != pictured_sha256:
             await self._pictures.remove(job, existing)

@@ -130,7 +130,7 @@ class FileReader:
                         document = _with_head(document, part)
                     case Member():
                         members.append(await _saved(part, scratch.path(str(len(members)))))
-                        report.found_member(len(part.content))
+                        report.count_member(len(part.content))
                     case Omission():
                         report.warn([_warning(part, outer)])
                     case Page():
@@ -140,7 +140,7 @@ class FileReader:
                         pages.append(Page(part.number, part.sections, confidence=part.confidence))
                 if not outer:
                     total = document.page_count
-                    await report.pages_read(min(max((page.number for page in pages), default=0), total), total)
+                    await report.report_pages(min(max((page.number for page in pages), default=0), total), total)
         return FileContent(_recognised(document, pages), pages, members)
 
     async def _parts(

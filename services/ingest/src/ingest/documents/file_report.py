@@ -24,12 +24,12 @@ class FileReport:
         self._warnings: list[JobWarning] = []
         report.set_warnings(())
 
-    async def pages_read(self, done: int, total: int) -> None:
+    async def report_pages(self, done: int, total: int) -> None:
         """Report how many pages of the outermost file have been read."""
         self._progress = replace(self._progress, pages_done=done, pages_total=total)
         await self._report_progress()
 
-    async def chunked(self, chunks: int, *, outermost: bool) -> None:
+    async def report_chunks(self, chunks: int, *, outermost: bool) -> None:
         """Report that a document was read and split into this number of chunks.
 
         If it is the outermost document, the state of the job becomes INDEXING.
@@ -37,7 +37,7 @@ class FileReport:
         self._progress = replace(self._progress, chunks_total=self._progress.chunks_total + chunks)
         await self._report_progress(State.INDEXING if outermost else None)
 
-    async def stored(self, chunks: int) -> None:
+    async def report_stored(self, chunks: int) -> None:
         """Report that this number of further chunks was stored."""
         self._progress = replace(self._progress, chunks_done=self._progress.chunks_done + chunks)
         await self._report_progress()
@@ -46,13 +46,13 @@ class FileReport:
         """See `Report.commit`."""
         await self._report.commit()
 
-    def found_member(self, size: int) -> None:
+    def count_member(self, size: int) -> None:
         """Count an unpacked file, and reduce the limits for further files by the file and its bytes."""
         self.remaining = MemberLimits(max(0, self.remaining.count - 1), max(0, self.remaining.bytes - size))
         done, total = self._documents
         self._documents = (done, total + 1)
 
-    async def finished_member(self) -> None:
+    async def report_member(self) -> None:
         """Report that a file within the file is done."""
         done, total = self._documents
         self._documents = (done + 1, total)

@@ -77,6 +77,12 @@ def _refusal(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
 
 
 def _text_format(path: Path, head: bytes, suffix: str) -> Format:
+    """Return the format of a text: by its suffix, otherwise by its content, otherwise plain text.
+
+    Raises:
+        Unreadable: The suffix belongs to a binary format.
+        Unsupported: The format of the text is not supported.
+    """
     by_suffix = format_by_suffix(suffix)
     has_text_suffix = by_suffix is not None and not by_suffix.binary
     if suffix in _BINARY_SUFFIXES and not has_text_suffix:

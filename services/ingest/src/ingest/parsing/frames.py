@@ -65,9 +65,9 @@ _request = msgspec.msgpack.Decoder(Request)
 _frame: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 
-def encode(message: Request | Frame) -> bytes:
-    """Return the encoded message, preceded by its length."""
-    return framed(_encoder.encode(message))
+def encode(frame: Frame) -> bytes:
+    """Return the encoded frame, preceded by its length."""
+    return framed(_encoder.encode(frame))
 
 
 def decode_frame(body: bytes) -> Frame:
