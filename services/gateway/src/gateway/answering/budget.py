@@ -83,9 +83,9 @@ class Shares:
 def shares(window: int, fixed: int, max_tokens: int | None, ratio: float, node_tokens: int = NODE_TOKENS) -> Shares:
     """Share the context window of a conversation whose history can be cut.
 
-    The answer gets the requested tokens, but at most half of the tokens that the question leaves. This limit keeps
-    room for sources. Passages get the ratio's share of the remaining tokens, or the tokens of one passage if that
-    is more.
+    The answer gets the requested tokens, but at most half of the tokens that the question leaves. This limit
+    reserves tokens for sources. Passages get the ratio's share of the remaining tokens, or the tokens of one
+    passage if that is more.
 
     Args:
         window: The model's context window.
