@@ -92,7 +92,7 @@ class Failing(FakeGuardrails):
         deadline: Deadline,
         context: DetectionContext = NOTHING,
         *,
-        beside: bool = False,
+        auxiliary: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         return (Verdict(None, (), ""),), (
             DetectorFailure("words", "detector request failed for `words`: busy", 429),
