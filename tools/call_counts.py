@@ -24,7 +24,7 @@ from servicekit import logs, telemetry
 from servicekit.settings import ServiceSettings
 
 BASELINE = Path(__file__).with_suffix(".json")
-MOST_GROWTH = 1.2
+MAX_GROWTH = 1.2
 _SECONDS = 200
 
 
@@ -40,18 +40,18 @@ def problems(counts: Mapping[str, float], baseline: Mapping[str, float]) -> list
         before = baseline.get(name)
         if before is None:
             found.append(f"{name}: the baseline does not contain this count")
-        elif count > before * (1 if name.startswith((RPC, RECORDS)) else MOST_GROWTH):
+        elif count > before * (1 if name.startswith((RPC, RECORDS)) else MAX_GROWTH):
             found.append(f"{name}: {count:g}, the baseline is {before:g}")
     return found
 
 
-async def _in_time() -> dict[str, float]:
+async def _counts_in_time() -> dict[str, float]:
     async with asyncio.timeout(_SECONDS):
         return await counts()
 
 
 @contextlib.contextmanager
-def _as_in_production() -> Iterator[None]:
+def _production_telemetry() -> Iterator[None]:
     """Configure logs and traces as the services do, and discard the log."""
     with contextlib.redirect_stderr(io.StringIO()):
         settings = ServiceSettings()
@@ -65,8 +65,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help="write the counts as the new baseline")
     update: bool = parser.parse_args().update
-    with _as_in_production():
-        found = {name: round(count, 1) for name, count in asyncio.run(_in_time()).items()}
+    with _production_telemetry():
+        found = {name: round(count, 1) for name, count in asyncio.run(_counts_in_time()).items()}
     for name, count in found.items():
         print(f"{count:10g}  {name}")
     if update:

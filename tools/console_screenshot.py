@@ -41,15 +41,15 @@ def main() -> int:
             try:
                 assert stack.stdout is not None
                 url = json.loads(stack.stdout.readline())["url"]
-                fill(url)
-                take(url, program, target)
+                upload_corpus(url)
+                take_screenshot(url, program, target)
             finally:
                 stack.terminate()
     print(target)
     return 0
 
 
-def fill(url: str) -> None:
+def upload_corpus(url: str) -> None:
     """Upload the sample corpus and wait until all documents are searchable."""
     with httpx.Client(base_url=url, timeout=120) as http:
         files = [("file", (path.name, path.read_bytes())) for path in sorted((ROOT / "examples/corpus").iterdir())]
@@ -58,7 +58,7 @@ def fill(url: str) -> None:
             http.get(f"/jobs/{job['id']}/events").raise_for_status()
 
 
-def take(url: str, program: str, target: Path) -> None:
+def take_screenshot(url: str, program: str, target: Path) -> None:
     """Submit the question, open a source of the answer, and write the picture."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])

@@ -37,7 +37,7 @@ READY_SECONDS = 180.0
 REPLICAS = 2  # of a workload that an autoscaler scales
 _GATEWAY_PORT = 8080
 _PROBE_SECONDS = 1.0  # Kubernetes' default time-out of a readiness probe
-_CALLERS_FIRST = ("gateway", "ingest", "generator", "guardrails", "retriever", "nats", "qdrant")
+_STOP_ORDER = ("gateway", "ingest", "generator", "guardrails", "retriever", "nats", "qdrant")
 DOCKER = os.environ.get("DOCKER", "docker")
 
 
@@ -60,13 +60,13 @@ class Run:
     Attributes:
         name: Name of the network, and the prefix of all other names.
         cluster: The objects of the overlay.
-        more: Variables for our services, in addition to the overlay's variables.
+        extra_variables: Variables for our services, in addition to the overlay's variables.
         scratch: Directory for the files of config maps.
     """
 
     name: str
     cluster: Manifests
-    more: dict[str, str]
+    extra_variables: dict[str, str]
     scratch: Path
 
     def start(self) -> None:
@@ -101,7 +101,7 @@ class Run:
     def _environment(self, container: dict[str, Any], pod: str) -> dict[str, str]:
         found = self.cluster.environment(container)
         found |= {each["name"]: pod for each in container.get("env", []) if "valueFrom" in each}
-        return found | self.more if container["image"].startswith("causeway/") else found
+        return found | self.extra_variables if container["image"].startswith("causeway/") else found
 
     def _aliases(self, workload: str, pod: str) -> Iterator[str]:
         for service in self.cluster.services_of(workload):
@@ -141,18 +141,18 @@ class Run:
 
     def addresses(self, workload: str) -> list[str]:
         """Return the addresses of the running pods of a workload."""
-        return list(self._named(workload).values())
+        return list(self._addresses_by_pod(workload).values())
 
-    def _named(self, workload: str) -> dict[str, str]:
+    def _addresses_by_pod(self, workload: str) -> dict[str, str]:
         """Return the addresses of the running pods of a workload, by pod name."""
-        of_workload = ("--filter", f"label=causeway.workload={workload}")
-        names = docker("ps", "--format", "{{.Names}}", *self._mine(), *of_workload).split()
+        workload_filter = ("--filter", f"label=causeway.workload={workload}")
+        names = docker("ps", "--format", "{{.Names}}", *self._run_filter(), *workload_filter).split()
         form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
         return dict(zip(names, docker("inspect", "--format", form, *names).split(), strict=True)) if names else {}
 
     def ready_gateways(self) -> dict[str, str]:
         """Return the addresses of the ready gateways, by pod name."""
-        named = self._named("gateway")
+        named = self._addresses_by_pod("gateway")
         # In parallel, so that a gateway that has ended does not delay the requests to the others.
         with ThreadPoolExecutor(max(1, len(named))) as threads:
             states = threads.map(lambda address: _is_ok(f"http://{address}:8080/readyz"), named.values())
@@ -167,7 +167,7 @@ class Run:
         """The directory with a file for each container that gets no new connections; it replaces preStop hooks."""
         return self.scratch / "draining"
 
-    def _mine(self) -> tuple[str, str]:
+    def _run_filter(self) -> tuple[str, str]:
         return "--filter", f"label=causeway.run={self.name}"
 
     def wait(self) -> None:
@@ -192,11 +192,11 @@ class Run:
             return False
         if workload == "gateway":
             return all(_is_ok(f"http://{each}:{ports['http']}/readyz?verbose") for each in addresses)
-        return "health" not in ports or all(_serves(f"{each}:{ports['health']}") for each in addresses)
+        return "health" not in ports or all(_is_serving(f"{each}:{ports['health']}") for each in addresses)
 
     def print_logs(self) -> None:
         """Write the last lines of each container to stderr."""
-        for name in docker("ps", "--all", "--format", "{{.Names}}", *self._mine()).split():
+        for name in docker("ps", "--all", "--format", "{{.Names}}", *self._run_filter()).split():
             logs = subprocess.run(
                 [DOCKER, "logs", "--tail", "20", name], capture_output=True, text=True, check=False
             )
@@ -204,19 +204,19 @@ class Run:
 
     def stop(self) -> list[str]:
         """Stop all containers, each service before the services that it calls; return the failed containers."""
-        for workload in sorted(self.cluster.workloads, key=_CALLERS_FIRST.index):
-            of_workload = ("--filter", f"label=causeway.workload={workload}")
-            if ids := docker("ps", "--quiet", *self._mine(), *of_workload).split():
+        for workload in sorted(self.cluster.workloads, key=_STOP_ORDER.index):
+            workload_filter = ("--filter", f"label=causeway.workload={workload}")
+            if ids := docker("ps", "--quiet", *self._run_filter(), *workload_filter).split():
                 docker("stop", *ids)
         form = "{{.Names}} {{.Status}}"
-        ended = docker("ps", "--all", "--format", form, *self._mine()).splitlines()
+        ended = docker("ps", "--all", "--format", form, *self._run_filter()).splitlines()
         return [each for each in ended if not re.search(r" Exited \(0\)| Created", each)]
 
     def remove(self) -> None:
         """Remove all containers, volumes and networks of `start`, also if `start` failed."""
-        ids = docker("ps", "--all", "--quiet", *self._mine(), check=False).split()
+        ids = docker("ps", "--all", "--quiet", *self._run_filter(), check=False).split()
         docker("rm", "--force", "--volumes", *ids, check=False)
-        volumes = docker("volume", "ls", "--quiet", *self._mine(), check=False).split()
+        volumes = docker("volume", "ls", "--quiet", *self._run_filter(), check=False).split()
         docker("volume", "rm", *volumes, check=False)
         docker("network", "rm", self.name, check=False)
 
@@ -228,7 +228,7 @@ def _is_ok(url: str) -> bool:
         return False
 
 
-def _serves(target: str) -> bool:
+def _is_serving(target: str) -> bool:
     with grpc.insecure_channel(target) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
@@ -250,13 +250,13 @@ def admin_key(run: Run) -> str:
 
 
 @contextlib.asynccontextmanager
-async def front(run: Run) -> AsyncIterator[str]:
-    """Listen on a free port in place of a cluster's service, and yield the URL.
+async def load_balancer(run: Run) -> AsyncIterator[str]:
+    """Run a load balancer on a free port in place of a cluster's service, and yield its URL.
 
     The gateways that are ready and do not drain get the connections in rotation.
     """
     ready: dict[str, str] = {}
-    turn = 0
+    connections = 0
 
     async def watch() -> None:
         nonlocal ready
@@ -265,13 +265,13 @@ async def front(run: Run) -> AsyncIterator[str]:
             await asyncio.sleep(0.3)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal turn
-        turn += 1
-        # Checked for each connection, because on a busy machine the engine needs seconds to list the containers.
+        nonlocal connections
+        connections += 1
+        # This loop checks each connection for draining pods, because `watch` needs seconds on a busy machine.
         for name in [each for each in ready if run.is_draining(each)]:
-            del ready[name]  # until its successor with the same name is ready
+            del ready[name]  # `watch` adds the next pod with this name when it is ready
         addresses = list(ready.values())
-        first = turn % max(1, len(addresses))
+        first = connections % max(1, len(addresses))
         # A gateway that has just stopped refuses the connection; then the next gateway gets it.
         for address in [*addresses[first:], *addresses[:first]]:
             with contextlib.suppress(OSError):
@@ -313,7 +313,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def run_command(run: Run, command: list[str], environment: dict[str, str]) -> int:
     """Run a command with the gateways' URL in its environment and return its exit code."""
-    async with front(run) as url:
+    async with load_balancer(run) as url:
         process = await asyncio.create_subprocess_exec(
             *command, env=os.environ | environment | {"CAUSEWAY_E2E_URL": url}
         )
@@ -330,10 +330,10 @@ def main() -> int:
     parser.add_argument("command", nargs="+", help="the command, after --")
     arguments = parser.parse_args()
     docker("info")
-    more = dict(pair.split("=", 1) for pair in arguments.set)
+    extra_variables = dict(pair.split("=", 1) for pair in arguments.set)
     with tempfile.TemporaryDirectory() as scratch:
         os.chmod(scratch, 0o755)  # noqa: S103  # the containers' users read it
-        run = Run(f"causeway-{os.getpid()}", manifests.build(arguments.overlay), more, Path(scratch))
+        run = Run(f"causeway-{os.getpid()}", manifests.build(arguments.overlay), extra_variables, Path(scratch))
         try:
             begin = time.monotonic()
             run.start()

@@ -29,47 +29,47 @@ class Panel:
 
 
 def selector(metric: str, where: str = "") -> str:
-    """Return the selector of a metric's series in the selected installation."""
+    """Return the PromQL selector of a metric's series in the selected installation."""
     labels = ", ".join(filter(None, (OURS, 'namespace="$namespace"', where)))
     return f"{metric}{{{labels}}}"
 
 
 def rate(metric: str, by: str, where: str = "") -> str:
-    """Return the events per second, by labels."""
+    """Return the PromQL expression for the events per second, by labels."""
     return f"sum by ({by}) (rate({selector(metric, where)}[$__rate_interval]))"
 
 
 def quantile(share: float, metric: str, by: str = "", where: str = "") -> str:
-    """Return a quantile of a histogram, by labels."""
+    """Return the PromQL expression for a quantile of a histogram, by labels."""
     labels = f"le, {by}" if by else "le"
     buckets = selector(f"{metric}_bucket", where)
     return f"histogram_quantile({share}, sum by ({labels}) (rate({buckets}[$__rate_interval])))"
 
 
 def spread(metric: str, by: str, legend: str, where: str = "") -> tuple[tuple[str, str], ...]:
-    """Return the median and the 99th percentile."""
+    """Return the queries of the median and the 99th percentile, each with its legend."""
     return tuple((quantile(share, metric, by, where), f"{legend} p{share * 100:g}") for share in (0.5, 0.99))
 
 
 def mean(histogram: str) -> str:
-    """Return the mean of a histogram's values over all replicas."""
+    """Return the PromQL expression for the mean of a histogram's values over all replicas."""
     total, count = (f"sum(rate({selector(f'{histogram}_{part}')}[$__rate_interval]))" for part in ("sum", "count"))
     return f"{total} / {count}"
 
 
 def total(gauge: str, by: str = "") -> str:
-    """Return the sum of a gauge over all replicas, by labels."""
+    """Return the PromQL expression for the sum of a gauge over all replicas, by labels."""
     return f"sum{f' by ({by})' if by else ''} ({selector(gauge)})"
 
 
 def maximum(gauge: str, by: str = "", where: str = "") -> str:
-    """Return the greatest value of a gauge, by labels."""
+    """Return the PromQL expression for the greatest value of a gauge, by labels."""
     return f"max{f' by ({by})' if by else ''} ({selector(gauge, where)})"
 
 
-def seconds_until(moment: str, by: str = "") -> str:
-    """Return the seconds until the earliest of several times, by labels."""
-    return f"min{f' by ({by})' if by else ''} ({selector(moment)}) - time()"
+def seconds_until(time_gauge: str, by: str = "") -> str:
+    """Return the PromQL expression for the seconds until the earliest of several times, by labels."""
+    return f"min{f' by ({by})' if by else ''} ({selector(time_gauge)}) - time()"
 
 
 HTTP = "http_server_request_duration_seconds"

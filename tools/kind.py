@@ -187,7 +187,11 @@ STEPS: dict[str, Callable[[Target], None]] = {
 
 
 def main() -> int:
-    """Run the command line; return the exit code of the command that failed, or 69 if a tool is missing."""
+    """Run the command line; return 0, or the exit code of the command that failed.
+
+    Raises:
+        SystemExit: 69: a tool is missing. 73: the cluster already exists.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", choices=STEPS)
     parser.add_argument("--context", default=CONTEXT, help="context of kubectl (default: %(default)s)")

@@ -65,7 +65,18 @@ EXTRAS = {"model": "build"}
 # Locks that the versions in `dev` do not constrain: `dev` itself, `bootstrap`, which is installed first, and locks
 # of separate environments.
 PEERS = ("bench-litellm", "bench-hayhooks", "bench-nemo", "bench-ogx", "bench-vllm-router")
-FREE = ("bootstrap", "dev", "supply", "clients", "open-webui", "triton", "torch", "llm", "multilingual", *PEERS)
+UNCONSTRAINED = (
+    "bootstrap",
+    "dev",
+    "supply",
+    "clients",
+    "open-webui",
+    "triton",
+    "torch",
+    "llm",
+    "multilingual",
+    *PEERS,
+)
 OVERRIDES = {"open-webui": "requirements/open-webui.overrides"}
 NEWER_PYTHON = {"bench-ogx": "3.12"}
 WITHOUT_DEPENDENCIES = ("triton", "llm", "multilingual")
@@ -85,7 +96,7 @@ MEMBERS = [
 ]
 
 
-def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
+def compile_lock(name: str, source: str, target: Path, *, upgrade: bool) -> None:
     """Write one file. Without `upgrade`, pinned versions do not change."""
     command = [
         str(Path(sys.executable).parent / "uv"), "pip", "compile", source,
@@ -94,7 +105,7 @@ def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
         "--no-annotate", "--custom-compile-command", "make lock",
         *(flag for member in MEMBERS for flag in ("--no-emit-package", f"causeway-{member}")),
     ]  # fmt: skip
-    if name not in FREE:
+    if name not in UNCONSTRAINED:
         # The whole platform uses one version of each dependency.
         command += ["--constraint", str(target / "dev.txt")]
     if name in OVERRIDES:
@@ -134,12 +145,12 @@ def main() -> int:
             if text:
                 (work / f"{name}.txt").write_text(text)
 
-        def compiled(name: str) -> None:
-            compile_one(name, SOURCES[name], work, upgrade=arguments.upgrade)
+        def compile_source(name: str) -> None:
+            compile_lock(name, SOURCES[name], work, upgrade=arguments.upgrade)
 
         try:
-            compiled("dev")  # the other files are constrained by this one
-            list(pool.map(compiled, (name for name in SOURCES if name != "dev")))
+            compile_source("dev")  # the other files are constrained by this one
+            list(pool.map(compile_source, (name for name in SOURCES if name != "dev")))
         except subprocess.CalledProcessError:
             print("uv cannot resolve the locks (see above); check that a registry is reachable", file=sys.stderr)
             return 2

@@ -83,6 +83,6 @@ def build_directory(directory: Path) -> Manifests:
 
 
 def size(quantity: str) -> int:
-    """Return a Kubernetes quantity in bytes."""
+    """Return a Kubernetes quantity with the suffix Ki, Mi or Gi in bytes."""
     units = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3}
     return int(quantity[:-2]) * units[quantity[-2:]]

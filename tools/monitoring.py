@@ -1,4 +1,4 @@
-"""The rules and panels of deploy/grafana, and the metrics that they use; for tests."""
+"""Reads the rules and panels of deploy/grafana, and the metrics that they use. Tests use this module."""
 
 import json
 import re
@@ -31,8 +31,8 @@ def expressions() -> Iterator[tuple[str, str]]:
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel["targets"]:
                 yield f"{path.name}: {panel['title']}", target["expr"]
-    for group in alerts():
-        yield f"alerts.yaml: {group['alert']}", group["expr"]
+    for rule in alerts():
+        yield f"alerts.yaml: {rule['alert']}", rule["expr"]
 
 
 def alerts() -> list[dict[str, str]]:

@@ -34,7 +34,7 @@ ADVICE = {
 """The words, each with the advice for its replacement."""
 
 _SUFFIXES = {".md", ".proto", ".py", ".sh", ".toml", ".yaml", ".yml"}
-_LEFT_OUT = (
+_EXCLUDED = (
     "libs/contracts/src/",
     "requirements/",
     "services/guardrails/src/guardrails/detectors/groundedness/words.py",  # lists of words to find in texts
@@ -55,7 +55,7 @@ def places(root: Path) -> Iterator[tuple[str, Path, int]]:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
         path = root / name
-        if path.suffix in _SUFFIXES and not name.startswith(_LEFT_OUT) and path.is_file():
+        if path.suffix in _SUFFIXES and not name.startswith(_EXCLUDED) and path.is_file():
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 yield from ((word, path, number) for word in words(line))
 

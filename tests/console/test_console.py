@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from causeway_testing.console import ROOT, STREAM, Platform, Watched, long_answer
+from causeway_testing.console import ROOT, STREAM, Platform, RecordedPage, long_answer
 from playwright.sync_api import Page, Route, expect
 
-Visit = Callable[..., Watched]
+Visit = Callable[..., RecordedPage]
 QUESTION = "When will the pivot bearing be renewed?"
-MOST_BYTES = 250_000
+MAX_BYTES = 250_000
 
 
 @pytest.fixture(scope="module")
@@ -437,14 +437,14 @@ def test_the_first_load_is_small(visit: Visit, corpus: str) -> None:
     page = visited.open()
     expect(page.get_by_label("Question", exact=True)).to_be_visible()
     page.wait_for_load_state("networkidle")
-    assert 50_000 < sum(visited.bytes.values()) <= MOST_BYTES, visited.bytes
+    assert 50_000 < sum(visited.bytes.values()) <= MAX_BYTES, visited.bytes
 
 
-@pytest.mark.parametrize("place", ["", "#/documents/handbook", "#/jobs", "#/lab"])
-def test_pages_fit_a_narrow_screen(visit: Visit, corpus: str, place: str) -> None:
+@pytest.mark.parametrize("path", ["", "#/documents/handbook", "#/jobs", "#/lab"])
+def test_pages_fit_a_narrow_screen(visit: Visit, corpus: str, path: str) -> None:
     """At 380 pixels no page is wider than the screen, and the keyboard reaches all pages."""
     visited = visit(width=380, height=720)
-    page = visited.open(place)
+    page = visited.open(path)
     page.wait_for_load_state("networkidle")
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
     page.keyboard.press("Tab")

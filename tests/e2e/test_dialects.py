@@ -13,9 +13,9 @@ SOURCE = "brannoch-bridge-maintenance-plan.pdf#page=4"
 STREAM = {"stream": True}
 
 
-def body(index: str, **more: Any) -> dict[str, Any]:
+def body(index: str, **members: Any) -> dict[str, Any]:
     context = {"overrides": {"index": index}}
-    return {"messages": [{"role": "user", "content": QUESTION}], "context": context} | more
+    return {"messages": [{"role": "user", "content": QUESTION}], "context": context} | members
 
 
 def text_of(answer: Any) -> str:
@@ -56,7 +56,7 @@ def test_a_stage_answers_in_one_piece_and_line_by_line(
 
 
 @pytest.mark.parametrize(
-    ("more", "headers", "key"),
+    ("members", "headers", "key"),
     [
         ({}, {}, "message"),
         ({"stream": False}, {}, "choices"),
@@ -65,10 +65,10 @@ def test_a_stage_answers_in_one_piece_and_line_by_line(
     ],
 )
 def test_the_shared_path_recognises_the_client(
-    http: httpx.Client, corpus: str, more: dict[str, Any], headers: dict[str, str], key: str
+    http: httpx.Client, corpus: str, members: dict[str, Any], headers: dict[str, str], key: str
 ) -> None:
     """At the shared path, members of the request and the header of the client determine the version."""
-    answer = http.post("/chat", json=body(corpus, **more), headers=headers).raise_for_status().json()
+    answer = http.post("/chat", json=body(corpus, **members), headers=headers).raise_for_status().json()
     assert key in answer
 
 

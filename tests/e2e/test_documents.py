@@ -60,7 +60,7 @@ def test_new_content_replaces_the_old(http: httpx.Client, ingest: Ingest, index:
     assert "19 crowns" in points[0]
 
 
-BAD = {
+UNREADABLE = {
     "locked.pdf": (pdf("secret", password="x"), "encrypt"),
     "torn.pdf": (pdf("The end is missing.")[:200], "PDF"),
     "picture.pdf": (b"\x89PNG\r\n\x1a\n" + bytes(64), "is a picture"),
@@ -70,14 +70,14 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", UNREADABLE)
 def test_an_unreadable_file_fails_with_the_reason(
     http: httpx.Client, ingest: Ingest, index: str, name: str
 ) -> None:
     """The job of an unreadable file fails with the reason and creates no index. The job of the next file
     succeeds.
     """
-    content, message = BAD[name]
+    content, message = UNREADABLE[name]
     [job] = ingest(index, {name: content})
     assert job["state"] == "failed"
     assert message.lower() in job["error"]["message"].lower()
@@ -130,8 +130,8 @@ def test_an_index_has_its_own_passage_length(http: httpx.Client, ingest: Ingest,
     """New documents get the passage length of their index."""
     text = " ".join(f"Buoy {number} lies {number + 3} cables off the northern pier." for number in range(60))
     names = {"long": index, "short": f"{index}-short"}
-    made = {"index_name": names["short"], "chunk_tokens": 40, "chunk_overlap": 0}
-    assert http.post("/indexes", json=made).raise_for_status().json()["chunk_tokens"] == 40
+    new_index = {"index_name": names["short"], "chunk_tokens": 40, "chunk_overlap": 0}
+    assert http.post("/indexes", json=new_index).raise_for_status().json()["chunk_tokens"] == 40
     counts = {}
     for kind, name in names.items():
         [job] = ingest(name, {"buoys.md": text.encode()})
@@ -150,11 +150,11 @@ def test_search_settings_of_an_index_can_be_changed(http: httpx.Client, ingest: 
         found = http.post("/retrieve", json={"index_name": index, "query": "Where is the ferry?"})
         return [node["score"] for node in found.raise_for_status().json()["results"]]
 
-    usual = scores()
+    default_scores = scores()
     changed = http.patch(f"/indexes/{index}", json={"fusion": "ranks"}).raise_for_status().json()
     assert (changed["fusion"], changed["chunk_tokens"]) == ("ranks", None)
-    assert max(scores()) < 0.1 < max(usual)
+    assert max(scores()) < 0.1 < max(default_scores)
     http.patch(f"/indexes/{index}", json={"fusion": None}).raise_for_status()
-    assert scores() == usual
+    assert scores() == default_scores
     listed = [each for each in http.get("/indexes", params={"details": True}).json() if each["index_name"] == index]
     assert [(each["documents"], each["chunks"]) for each in listed] == [(3, 3)]

@@ -57,10 +57,10 @@ def test_a_front_end_with_an_index(url: str) -> None:
 def test_embeddings_of_token_ids(url: str) -> None:
     """The vector of token ids equals the vector of their text."""
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused")
-    made = client.embeddings.create(model="", input=[[9906, 1917], [9906]])
+    embedded = client.embeddings.create(model="", input=[[9906, 1917], [9906]])
     text = client.embeddings.create(model="", input="Hello world")
-    assert made.data[0].embedding == pytest.approx(text.data[0].embedding, abs=1e-4)
-    assert made.data[1].embedding != made.data[0].embedding
+    assert embedded.data[0].embedding == pytest.approx(text.data[0].embedding, abs=1e-4)
+    assert embedded.data[1].embedding != embedded.data[0].embedding
 
 
 def test_memory_of_a_conversation(url: str) -> None:

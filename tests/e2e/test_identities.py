@@ -69,13 +69,13 @@ class Issuer:
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[Issuer]:
-    made = Issuer()
-    thread = threading.Thread(target=made.server.serve_forever)
+    new_issuer = Issuer()
+    thread = threading.Thread(target=new_issuer.server.serve_forever)
     thread.start()
-    yield made
-    made.server.shutdown()
+    yield new_issuer
+    new_issuer.server.shutdown()
     thread.join()
-    made.server.server_close()
+    new_issuer.server.server_close()
 
 
 def test_tokens_and_keys_of_users_with_the_same_name(

@@ -47,7 +47,7 @@ OPENAI_MEMBERS = {
 
 
 @dataclass
-class Recorded:
+class RecordedStack:
     """A stack whose model server records its requests."""
 
     http: httpx.Client
@@ -61,13 +61,13 @@ class Recorded:
         answer: dict[str, Any] = self.http.post(PATH, json=request).raise_for_status().json()
         return answer
 
-    def sent(self) -> list[dict[str, Any]]:
+    def model_requests(self) -> list[dict[str, Any]]:
         """Return the requests that the model server received, oldest first."""
         return [json.loads(each["body"]) for each in self.model.get("/requests").json()]
 
-    def last(self) -> dict[str, Any]:
+    def last_model_request(self) -> dict[str, Any]:
         """Return the latest request that the model server received."""
-        return self.sent()[-1]
+        return self.model_requests()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def recorded(
     model_url: str,
     tmp_path_factory: pytest.TempPathFactory,
     start_stack: Callable[..., AbstractContextManager[str]],
-) -> Iterator[Recorded]:
+) -> Iterator[RecordedStack]:
     data = tmp_path_factory.mktemp("recorded")
     environment = {
         "CAUSEWAY_OPENAI_BASE_URL": model_url,
@@ -101,11 +101,11 @@ def recorded(
         OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as client,
         httpx.Client(base_url=model_url.removesuffix("/v1")) as model,
     ):
-        yield Recorded(http, client, model, data / "logs")
+        yield RecordedStack(http, client, model, data / "logs")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _fill_index(recorded: Recorded, wait_for: Callable[..., dict[str, Any]]) -> None:
+def _fill_index(recorded: RecordedStack, wait_for: Callable[..., dict[str, Any]]) -> None:
     parts = [("file", (name, (CORPUS / name).read_bytes())) for name in FILES]
     jobs = recorded.http.post("/documents", data={"index": INDEX}, files=parts).raise_for_status().json()["jobs"]
     assert [wait_for(recorded.http, job["id"])["state"] for job in jobs] == ["succeeded"] * len(FILES)
@@ -114,7 +114,7 @@ def _fill_index(recorded: Recorded, wait_for: Callable[..., dict[str, Any]]) -> 
 # --- OpenAI's client ----------------------------------------------------------------------------------------------
 
 
-def test_openais_client_with_an_index(recorded: Recorded) -> None:
+def test_openais_client_with_an_index(recorded: RecordedStack) -> None:
     """The model receives the passages before the question. The client receives the model's answer and its usage."""
     answer = recorded.openai.chat.completions.create(
         model="gpt-4", messages=[{"role": "user", "content": QUESTION}], extra_body={"index_name": INDEX}
@@ -127,13 +127,13 @@ def test_openais_client_with_an_index(recorded: Recorded) -> None:
     assert nodes[0]["sourcefile"] == SOURCE
     assert {"doc_id", "node_id", "text", "score", "dense_score", "source", "metadata"} <= nodes[0].keys()
     assert all(node["dense_score"] >= 0.3 for node in nodes)
-    context, question = recorded.last()["messages"]
+    context, question = recorded.last_model_request()["messages"]
     assert question == USER
     assert context["role"] == "system"
     assert all(node["text"].strip() in context["content"] for node in nodes)
 
 
-def test_openais_client_streams_with_an_index(recorded: Recorded) -> None:
+def test_openais_client_streams_with_an_index(recorded: RecordedStack) -> None:
     """Only the first chunk has the sources, and the last chunk has the usage."""
     with recorded.openai.chat.completions.create(
         model="gpt-4",
@@ -155,18 +155,18 @@ def test_openais_client_streams_with_an_index(recorded: Recorded) -> None:
 # --- the model's request ------------------------------------------------------------------------------------------
 
 
-def test_every_member_reaches_the_model(recorded: Recorded) -> None:
+def test_every_member_reaches_the_model(recorded: RecordedStack) -> None:
     """The model receives every member of a request except RAGEngine's own, with and without an index."""
     recorded.ask(USER, context_token_ratio=0.4, **OPENAI_MEMBERS)
-    sent = recorded.last()
-    assert {name: sent[name] for name in OPENAI_MEMBERS} == OPENAI_MEMBERS
-    assert sent.keys() == {"model", "messages", *OPENAI_MEMBERS}
+    model_request = recorded.last_model_request()
+    assert {name: model_request[name] for name in OPENAI_MEMBERS} == OPENAI_MEMBERS
+    assert model_request.keys() == {"model", "messages", *OPENAI_MEMBERS}
     request = {"model": "gpt-4", "messages": [USER], **OPENAI_MEMBERS}
     assert "source_nodes" not in recorded.http.post(PATH, json=request).raise_for_status().json()
-    assert recorded.last() == request
+    assert recorded.last_model_request() == request
 
 
-def test_64_concurrent_requests_do_not_mix(recorded: Recorded) -> None:
+def test_64_concurrent_requests_do_not_mix(recorded: RecordedStack) -> None:
     """The model receives each of 64 concurrent requests with its own members. Half of the requests are streamed."""
 
     def request(number: int) -> dict[str, Any]:
@@ -183,15 +183,15 @@ def test_64_concurrent_requests_do_not_mix(recorded: Recorded) -> None:
         ours = {"index_name": INDEX if number % 4 else "", "stream": bool(number % 2)}
         return recorded.http.post(PATH, json=request(number) | ours).raise_for_status().text
 
-    before = len(recorded.sent())
+    before = len(recorded.model_requests())
     with ThreadPoolExecutor(64) as pool:
         answers = list(pool.map(send, range(64)))
     assert all("word3" in answer for answer in answers)
     assert all(("source_nodes" in answer) == bool(number % 4) for number, answer in enumerate(answers))
-    sent = {each["model"]: each for each in recorded.sent()[before:]}
-    assert len(sent) == len(recorded.sent()) - before == 64
+    requests = {each["model"]: each for each in recorded.model_requests()[before:]}
+    assert len(requests) == len(recorded.model_requests()) - before == 64
     for number in range(64):
-        expected, got = request(number), sent[f"model-{number}"]
+        expected, got = request(number), requests[f"model-{number}"]
         assert got["messages"][-1] == expected["messages"][0]
         assert len(got["messages"]) == (2 if number % 4 else 1)
         assert {name: got[name] for name in expected if name != "messages"} == {
@@ -210,20 +210,20 @@ BYPASSES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", BYPASSES)
-def test_requests_without_retrieval(recorded: Recorded, name: str, stream: bool) -> None:
+def test_requests_without_retrieval(recorded: RecordedStack, name: str, stream: bool) -> None:
     """The gateway forwards a request without retrieval to the model, without RAGEngine's own members. The client
     gets the answer of the model server, with null sources.
     """
     request = {"model": "gpt-4", "stream": stream, "seed": 7, "vendor": {"x": 1.5}, **BYPASSES[name]}
     ours = {"index_name": INDEX, "context_token_ratio": 0.3} | BYPASSES[name]
     response = recorded.http.post(PATH, json=request | ours).raise_for_status()
-    assert recorded.last() == {name: value for name, value in request.items() if name != "index_name"}
-    own = recorded.model.post("/v1/chat/completions", json=request).text
+    assert recorded.last_model_request() == {name: value for name, value in request.items() if name != "index_name"}
+    direct_answer = recorded.model.post("/v1/chat/completions", json=request).text
     if name.startswith("1"):
-        assert response.text.strip() == own.strip()
+        assert response.text.strip() == direct_answer.strip()
     else:
         assert response.text.count('"source_nodes":null') == 1
-        assert response.text.replace(',"source_nodes":null', "").strip() == own.strip()
+        assert response.text.replace(',"source_nodes":null', "").strip() == direct_answer.strip()
 
 
 # --- tokens -------------------------------------------------------------------------------------------------------
@@ -253,39 +253,39 @@ def padded(total: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("members", [{}, {"max_tokens": 100}, {"max_tokens": 8000, "context_token_ratio": 0.8}])
-def test_max_tokens_examples(recorded: Recorded, members: dict[str, Any]) -> None:
+def test_max_tokens_examples(recorded: RecordedStack, members: dict[str, Any]) -> None:
     """Prompt, context and answer fit the window without `max_tokens`, with a small value and with a large value."""
     conversation = padded(500)
     assert tokens(conversation) == 500
     answer = recorded.ask(*conversation, retrieval={"similarity_threshold": -1}, **members)
     assert answer["source_nodes"]
-    sent = recorded.last()
-    length = tokens(sent["messages"])
+    model_request = recorded.last_model_request()
+    length = tokens(model_request["messages"])
     assert 500 < length <= WINDOW
     if not members:
-        assert "max_tokens" not in sent
+        assert "max_tokens" not in model_request
     elif members["max_tokens"] == 100:
-        assert sent["max_tokens"] == 100
+        assert model_request["max_tokens"] == 100
     else:
         assert length > 500 + 3000
-        assert sent["max_tokens"] == WINDOW - length
+        assert model_request["max_tokens"] == WINDOW - length
         warning = "max_tokens (8000) is greater than available context after prompt consideration. Setting to 7692."
         assert warning in (recorded.logs / "gateway.log").read_text()
 
 
-def test_token_budget_example(recorded: Recorded) -> None:
+def test_token_budget_example(recorded: RecordedStack) -> None:
     """With a window of 8192 tokens, a conversation of 500, `max_tokens` of 1000 and a ratio of 0.6, the passages
     get 600 tokens.
     """
     plain = {"retrieval": {"similarity_threshold": -1}, "context_token_ratio": 0.6, "max_tokens": 1000}
     recorded.ask(*padded(500), **plain)
-    sent = recorded.last()
-    context = tokens(sent["messages"][:1])
+    model_request = recorded.last_model_request()
+    context = tokens(model_request["messages"][:1])
     assert 400 < context <= 600 + 150
-    assert sent["max_tokens"] == 1000
+    assert model_request["max_tokens"] == 1000
 
 
-def test_a_prompt_longer_than_the_window(recorded: Recorded) -> None:
+def test_a_prompt_longer_than_the_window(recorded: RecordedStack) -> None:
     """A prompt that is longer than the window is refused. A prompt of exactly this length gets no sources."""
     answer = recorded.ask(*padded(WINDOW))
     assert answer["source_nodes"] is None
@@ -295,7 +295,7 @@ def test_a_prompt_longer_than_the_window(recorded: Recorded) -> None:
     assert response.json()["detail"] == "Prompt length exceeds context window."
 
 
-def test_the_log_has_each_node(recorded: Recorded) -> None:
+def test_the_log_has_each_node(recorded: RecordedStack) -> None:
     """The log has a line for each node with the decision about it. The line of the request has the counts."""
     response = recorded.http.post(PATH, json={"model": "gpt-4", "index_name": INDEX, "messages": [USER]})
     trace = response.headers["x-trace-id"]
@@ -320,7 +320,7 @@ def test_the_log_has_each_node(recorded: Recorded) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("index", [INDEX, ""])
-def test_a_429_of_a_model_server_reaches_the_client(recorded: Recorded, index: str, stream: bool) -> None:
+def test_a_429_of_a_model_server_reaches_the_client(recorded: RecordedStack, index: str, stream: bool) -> None:
     """The client raises RateLimitError with the model server's message and Retry-After header."""
     with pytest.raises(openai.RateLimitError, match="Too many requests") as caught:
         recorded.openai.chat.completions.create(
@@ -335,12 +335,12 @@ def test_a_429_of_a_model_server_reaches_the_client(recorded: Recorded, index: s
 @pytest.mark.parametrize(
     "wrong", [{"context_token_ratio": 0.1}, {"messages": []}, {"tools": [{"type": "function"}]}, {"stream": True}]
 )
-def test_an_unknown_index_is_reported_first(recorded: Recorded, wrong: dict[str, Any]) -> None:
+def test_an_unknown_index_is_reported_first(recorded: RecordedStack, wrong: dict[str, Any]) -> None:
     """An unknown index is reported before other errors of the request, in both forms of errors."""
     request = {"model": "gpt-4", "index_name": "nope", "messages": [USER]} | wrong
-    before = len(recorded.sent())
+    before = len(recorded.model_requests())
     response = recorded.http.post(PATH, json=request)
     assert response.status_code == 404
     body = response.json()
     assert body["detail"] == body["error"]["message"] == "No such index: 'nope' exists."
-    assert len(recorded.sent()) == before
+    assert len(recorded.model_requests()) == before

@@ -172,12 +172,12 @@ def test_embeddings(v1: OpenAI) -> None:
     """
     model = "all-minilm-l6-v2"
     texts = ["The ferry leaves at nine.", "Departure of the boat", "Eleven cats"]
-    made = v1.embeddings.create(model=model, input=texts)
-    vectors = [each.embedding for each in made.data]
+    embedded = v1.embeddings.create(model=model, input=texts)
+    vectors = [each.embedding for each in embedded.data]
     assert [len(vector) for vector in vectors] == [384] * 3
     assert all(math.isclose(math.hypot(*vector), 1, abs_tol=1e-3) for vector in vectors)
     assert cosine(vectors[0], vectors[1]) > cosine(vectors[0], vectors[2])
-    assert made.usage.total_tokens > 10
+    assert embedded.usage.total_tokens > 10
     alone = v1.embeddings.create(model=model, input=texts[0], encoding_format="float", dimensions=384)
     assert alone.data[0].embedding == pytest.approx(vectors[0], abs=1e-6)
     with pytest.raises(openai.BadRequestError, match="dimensions"):
@@ -213,7 +213,7 @@ def test_a_chat_over_the_index(v1: OpenAI, index: str) -> None:
     assert "nine years" in (answer.choices[0].message.content or "")
 
 
-BAD: list[tuple[str, str, Any, int]] = [
+INVALID_REQUESTS: list[tuple[str, str, Any, int]] = [
     ("POST", "/index", {"index_name": "a/b", "documents": [{"text": "a"}]}, 400),
     ("POST", "/index", {"index_name": "{index}", "documents": [{"text": "fine"}, {"text": ""}]}, 400),
     ("POST", "/index", {"index_name": "{index}", "documents": [{"text": "fine"}, {"text": "a\0"}]}, 400),
@@ -247,7 +247,7 @@ BAD: list[tuple[str, str, Any, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body", "status"), BAD)
+@pytest.mark.parametrize(("method", "path", "body", "status"), INVALID_REQUESTS)
 def test_invalid_requests_change_nothing(
     http: httpx.Client, index: str, method: str, path: str, body: Any, status: int
 ) -> None:

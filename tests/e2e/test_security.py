@@ -30,7 +30,7 @@ FILES: dict[str, tuple[str, dict[str, str]]] = {
 }
 SECRETS = {"public.md": "the porter", "anns.md": "quokka-71", "staff.md": "numbat-82"}
 QUESTION = "What is the code of the harbour gate?"
-SEES = {
+VISIBLE = {
     "ann": {"public.md", "anns.md"},
     "bob": {"public.md", "staff.md"},
     "carl": {"public.md"},
@@ -64,12 +64,12 @@ class Harbour:
     def store(self, work: Callable[[key_store.KeyStore], Any]) -> Any:
         """Call a function with the store of API keys, and return its result."""
 
-        async def reach() -> Any:
+        async def run() -> Any:
             url = json.loads((self.data / "stack.json").read_text())["nats_url"]
             async with key_store.opened(url, 1) as store:
                 return await work(store)
 
-        return asyncio.run(reach())
+        return asyncio.run(run())
 
 
 async def _add(store: key_store.KeyStore, records: list[ApiKey]) -> None:
@@ -88,8 +88,8 @@ def harbour(
     with start_stack(data, CAUSEWAY_AUTH="keys", CAUSEWAY_DEFAULT_INDEX=INDEX) as url:
         records, keys, callers = [], {}, {}
         for tenant, names in (("north", KEYS), ("south", SOUTH)):
-            for name, more in names.items():
-                key, record = api_keys.create(name, tenant, **more)
+            for name, access in names.items():
+                key, record = api_keys.create(name, tenant, **access)
                 records.append(record)
                 keys[f"{tenant}-{name}"] = key
                 callers[tenant, name] = httpx.Client(base_url=url, timeout=30, headers={"api-key": key})
@@ -127,14 +127,14 @@ def _chats(harbour: Harbour) -> list[str]:
     return [path for path in _paths(harbour) if path.endswith(ends) and "detection" not in path]
 
 
-def _question(path: str, **more: Any) -> dict[str, Any]:
+def _question(path: str, **members: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": QUESTION}]
     if path.startswith("/v1/"):
-        return {"messages": messages, "index_name": INDEX, "retrieval": {"similarity_threshold": -1}, **more}
-    return {"messages": messages, "context": {"overrides": {"index": INDEX, "top": 10}}, **more}
+        return {"messages": messages, "index_name": INDEX, "retrieval": {"similarity_threshold": -1}, **members}
+    return {"messages": messages, "context": {"overrides": {"index": INDEX, "top": 10}}, **members}
 
 
-def _shown(text: str) -> set[str]:
+def _documents_in(text: str) -> set[str]:
     """Return the documents whose name or content is in a text."""
     return {name for name, secret in SECRETS.items() if name in text or secret in text}
 
@@ -149,7 +149,7 @@ def test_the_requests_of_the_page(harbour: Harbour) -> None:
         assert client.get(path).status_code == int(status)
 
 
-@pytest.mark.parametrize("caller", SEES)
+@pytest.mark.parametrize("caller", VISIBLE)
 def test_answers_use_only_visible_documents(harbour: Harbour, caller: str) -> None:
     """In every dialect, an answer shows exactly the documents that the caller may see."""
     chats = _chats(harbour)
@@ -157,30 +157,30 @@ def test_answers_use_only_visible_documents(harbour: Harbour, caller: str) -> No
     for path in chats:
         response = harbour.north[caller].post(path, json=_question(path))
         assert response.status_code == 200, response.text
-        assert _shown(response.text) == SEES[caller], path
+        assert _documents_in(response.text) == VISIBLE[caller], path
 
 
-@pytest.mark.parametrize("caller", SEES)
+@pytest.mark.parametrize("caller", VISIBLE)
 def test_searches_and_lists_have_only_visible_documents(harbour: Harbour, caller: str) -> None:
     """Searches, lists, passages and originals show exactly the documents that the caller may see."""
     http = harbour.north[caller]
     found = http.post("/retrieve", json={"index_name": INDEX, "query": QUESTION, "max_node_count": 50})
-    assert _shown(found.raise_for_status().text) == SEES[caller]
+    assert _documents_in(found.raise_for_status().text) == VISIBLE[caller]
     listed = http.get(f"/indexes/{INDEX}/documents").raise_for_status()
-    assert _shown(listed.text) == SEES[caller]
-    assert listed.json()["total_items"] == len(SEES[caller])
+    assert _documents_in(listed.text) == VISIBLE[caller]
+    assert listed.json()["total_items"] == len(VISIBLE[caller])
     for each in harbour.north["chief"].get("/documents", params={"index": INDEX}).json()["documents"]:
         passages = http.get(f"/indexes/{INDEX}/documents/{each['document_id']}/passages")
-        assert passages.status_code == (200 if each["sourcefile"] in SEES[caller] else 404)
+        assert passages.status_code == (200 if each["sourcefile"] in VISIBLE[caller] else 404)
     for name, (text, _) in FILES.items():
-        status = 200 if name in SEES[caller] else 404
+        status = 200 if name in VISIBLE[caller] else 404
         response = http.get(f"/content/{name}")
         assert response.status_code == status
         assert (response.text == text) == (status == 200)
         assert http.head(f"/content/{name}").status_code == status
 
 
-@pytest.mark.parametrize("caller", SEES)
+@pytest.mark.parametrize("caller", VISIBLE)
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_agents_see_only_their_users_documents(
     harbour: Harbour, mode: Literal["legacy", "auto"], caller: str
@@ -196,21 +196,21 @@ async def test_agents_see_only_their_users_documents(
         Client(streamable_http_client(url, http_client=http), mode=mode) as agent,
     ):
         found = await agent.call_tool("search", {"query": QUESTION, "top": 50})
-        assert _shown(found.model_dump_json()) == SEES[caller]
+        assert _documents_in(found.model_dump_json()) == VISIBLE[caller]
         answer = await agent.call_tool("ask", {"question": QUESTION})
         assert not answer.is_error
-        assert _shown(answer.model_dump_json()) <= SEES[caller]
+        assert _documents_in(answer.model_dump_json()) <= VISIBLE[caller]
         [index] = (await agent.call_tool("list_indexes", {})).structured_content["indexes"]
-        assert (index["name"], index["documents"]) == (INDEX, len(SEES[caller]))
+        assert (index["name"], index["documents"]) == (INDEX, len(VISIBLE[caller]))
         read = {each: await agent.call_tool("fetch", {"id": each}) for each in ids}
         seen = {each for each in ids if not read[each].is_error}
         assert seen == {each["id"] for each in found.structured_content["results"]}
-        assert _shown(str([read[each] for each in seen])) == SEES[caller]
-        assert not _shown(str([read[each] for each in ids - seen]))
+        assert _documents_in(str([read[each] for each in seen])) == VISIBLE[caller]
+        assert not _documents_in(str([read[each] for each in ids - seen]))
         resources = (await agent.list_resources()).resources
         assert {each.name for each in resources} == seen
         texts = [(await agent.read_resource(each.uri)).model_dump_json() for each in resources]
-        assert _shown(str(texts)) | _shown(str(resources)) == SEES[caller]
+        assert _documents_in(str(texts)) | _documents_in(str(resources)) == VISIBLE[caller]
 
 
 async def test_an_agent_over_standard_input(harbour: Harbour) -> None:
@@ -226,7 +226,7 @@ async def test_an_agent_over_standard_input(harbour: Harbour) -> None:
         async with Client(stdio_client(program), mode=mode) as agent:
             assert agent.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
             found = await agent.call_tool("search", {"query": QUESTION, "top": 50})
-            assert _shown(found.model_dump_json()) == SEES["bob"]
+            assert _documents_in(found.model_dump_json()) == VISIBLE["bob"]
             messages: list[str | None] = []
 
             async def record(progress: float, total: float | None, message: str | None) -> None:
@@ -272,11 +272,11 @@ def test_access_lists_can_be_changed(
 
     change("ann", ["ann", "carl"])
     found = harbour.north["carl"].post("/retrieve", json={"index_name": INDEX, "query": QUESTION})
-    assert _shown(found.text) == {"public.md", "anns.md"}
+    assert _documents_in(found.text) == {"public.md", "anns.md"}
     assert harbour.north["carl"].get("/content/anns.md").status_code == 200
     change("carl", ["ann"])
     found = harbour.north["carl"].post("/retrieve", json={"index_name": INDEX, "query": QUESTION})
-    assert _shown(found.text) == {"public.md"}
+    assert _documents_in(found.text) == {"public.md"}
     assert harbour.north["carl"].get("/content/anns.md").status_code == 404
     assert harbour.north["ann"].get("/content/anns.md").text == FILES["anns.md"][0]
 
@@ -344,7 +344,7 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
     for path in ("/indexes", "/list_uploaded", "/chat_history/sessions", "/jobs"):
         response = http.get(path)
         assert response.status_code == 200
-        assert not _shown(response.text)
+        assert not _documents_in(response.text)
         assert INDEX not in response.text
     assert harbour.north["chief"].get(f"/indexes/{INDEX}/documents").json()["total_items"] == len(FILES)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from causeway_testing.model_answers import Answer, Fault, refusal, stream
-from causeway_testing.model_server import ModelServer, Recorded
+from causeway_testing.model_server import ModelServer, RecordedRequest
 from causeway_testing.servers import eventually
 
 StartStack = Callable[..., AbstractAsyncContextManager[Any]]
@@ -70,7 +70,7 @@ def piece(line: Any) -> str:
     return (delta if isinstance(delta, str) else (delta or {}).get("content")) or ""
 
 
-def completion_requests(model: ModelServer) -> list[Recorded]:
+def completion_requests(model: ModelServer) -> list[RecordedRequest]:
     return [request for request in model.requests if request.path.endswith("completions")]
 
 
@@ -122,11 +122,11 @@ async def test_follow_up_questions_are_not_in_the_text(stack: tuple[Any, ModelSe
     """
     running, model = stack
     detectors = {"output": {"ban_substrings": {"substrings": ["Mondays"], "action": "redact"}}}
-    for path, more in STREAMED.items():
+    for path, members in STREAMED.items():
         for options, questions in (({}, QUESTIONS), ({"detectors": detectors}, ["And on ", QUESTIONS[1]])):
             overrides = {"suggest_followup_questions": True, **options}
             model.script(stream(PIECES, pace=0.002))
-            answer = await running.http.post(path, json=body(**overrides) | more)
+            answer = await running.http.post(path, json=body(**overrides) | members)
             lines = lines_of(answer.raise_for_status().text)
             assert "".join(map(piece, lines)) == TEXT, path
             found = lines[-1]["context"]["followup_questions"]
@@ -152,12 +152,12 @@ async def test_a_long_conversation(stack: tuple[Any, ModelServer]) -> None:
     answer = await running.http.post("/2024-04/chat", json=body(*history))
     prompt = thoughts(answer.raise_for_status().json()["context"])["Prompt"]
     [request] = completion_requests(model)
-    first, *kept, question = request.json()["messages"]
+    first, *remaining, question = request.json()["messages"]
     assert first["role"] == "system"
     assert "High water at Kelsay is at six" in question["content"]
-    assert kept == history[len(history) - len(kept) :]
-    assert 0 < len(kept) < len(history)
-    assert prompt["props"]["messages_left_out"] == len(history) - len(kept)
+    assert remaining == history[len(history) - len(remaining) :]
+    assert 0 < len(remaining) < len(history)
+    assert prompt["props"]["messages_left_out"] == len(history) - len(remaining)
     assert len(prompt["props"]["notes"]) == 1
 
     refused = await running.http.post("/2024-04/chat", json=body() | {"messages": "word " * 4000})
@@ -178,11 +178,11 @@ async def test_a_client_that_leaves_during_the_rewriting(stack: tuple[Any, Model
         running.http.post("/2024-04/chat/stream", json=body(*HISTORY, query_rewriting=True))
     )
     await eventually(lambda: len(completion_requests(model)) == 1, what="the request for a query")
-    left = time.monotonic()
+    disconnected_at = time.monotonic()
     request.cancel()
     [recorded] = completion_requests(model)
     await eventually(lambda: recorded.closed_at is not None, what="the close")
     assert recorded.closed_at is not None
-    assert recorded.closed_at - left < CLOSED_WITHIN
+    assert recorded.closed_at - disconnected_at < CLOSED_WITHIN
     await asyncio.sleep(0.3)
     assert len(completion_requests(model)) == 1

@@ -114,8 +114,8 @@ def test_it_uses_the_operators_certificate(cluster: Manifests) -> None:
     """
     [volume] = [each["secret"] for each in cluster.pods["backup"]["volumes"] if "secret" in each]
     assert volume == {"secretName": "operator-tls", "optional": True}
-    made = {each["spec"]["secretName"]: each["spec"]["commonName"] for each in cluster.of("Certificate")}
-    assert not made or made["operator-tls"] == "operator"
+    common_names = {each["spec"]["secretName"]: each["spec"]["commonName"] for each in cluster.of("Certificate")}
+    assert not common_names or common_names["operator-tls"] == "operator"
 
 
 @pytest.mark.parametrize("certified", [False, True], ids=["plain", "tls"])

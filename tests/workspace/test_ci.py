@@ -31,14 +31,14 @@ CASES = "others/conformance/some_cases.json"
 @pytest.fixture
 def checkout(root: Path, tmp_path: Path) -> Path:
     """Create a repository with ``.ci/run`` and the Makefile."""
-    made = tmp_path / "checkout"
-    (made / ".ci").mkdir(parents=True)
-    (made / ".ci/run").write_text((root / ".ci/run").read_text())
-    (made / "Makefile").write_text(MAKEFILE)
+    repository = tmp_path / "checkout"
+    (repository / ".ci").mkdir(parents=True)
+    (repository / ".ci/run").write_text((root / ".ci/run").read_text())
+    (repository / "Makefile").write_text(MAKEFILE)
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org"]
     for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "Begin"]):
-        subprocess.run([*git, *command], cwd=made, check=True)
-    return made
+        subprocess.run([*git, *command], cwd=repository, check=True)
+    return repository
 
 
 def run(checkout: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -61,28 +61,28 @@ def run(checkout: Path, **environment: str) -> "subprocess.CompletedProcess[str]
 
 def test_a_run_passes_in_a_clone_without_variables(checkout: Path) -> None:
     """The targets run in order in a temporary clone, without CAUSEWAY_* variables and without input."""
-    done = run(checkout, CAUSEWAY_MODEL="stub", CAUSEWAY_AUTH="keys")
-    assert done.returncode == 0, done.stderr
-    targets = [line.split() for line in done.stdout.splitlines() if line.startswith("target ")]
+    result = run(checkout, CAUSEWAY_MODEL="stub", CAUSEWAY_AUTH="keys")
+    assert result.returncode == 0, result.stderr
+    targets = [line.split() for line in result.stdout.splitlines() if line.startswith("target ")]
     assert [target for _, target, _, _ in targets] == STEPS
     assert all(Path(directory) != checkout for *_, directory in targets)
     assert not list((checkout.parent / "tmp").iterdir())
-    assert "CAUSEWAY_" not in done.stdout
-    assert "input of the caller" not in done.stdout
-    assert done.stdout.splitlines().count("options ") == len(STEPS)
-    table = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()[-len(STEPS) - 2 :]]
+    assert "CAUSEWAY_" not in result.stdout
+    assert "input of the caller" not in result.stdout
+    assert result.stdout.splitlines().count("options ") == len(STEPS)
+    table = [line.split(maxsplit=2)[2] for line in result.stdout.splitlines()[-len(STEPS) - 2 :]]
     assert table == ["clone", *(f"make {target}" for target in STEPS), "all, exit code 0"]
 
 
 @pytest.mark.parametrize(("fails", "steps"), [("demo", 2), ("test", 3), ("test-alerts", 9)])
 def test_a_step_that_fails_ends_the_run(checkout: Path, fails: str, steps: int) -> None:
     """A step that fails twice ends the run with the exit code of `make`, and the table reports the failure."""
-    done = run(checkout, FAILS=fails)
-    assert done.returncode == 2, done.stdout  # make's message about a failed recipe
-    *_, failed, whole = done.stdout.splitlines()
+    result = run(checkout, FAILS=fails)
+    assert result.returncode == 2, result.stdout  # make's message about a failed recipe
+    *_, failed, whole = result.stdout.splitlines()
     assert failed.endswith(f"make {fails}: FAILED")
     assert whole.endswith("all, exit code 2")
-    assert sum(line.startswith("[") for line in done.stdout.splitlines()) == steps + 1
+    assert sum(line.startswith("[") for line in result.stdout.splitlines()) == steps + 1
     assert not list((checkout.parent / "tmp").iterdir())
 
 
@@ -90,10 +90,10 @@ def test_a_failed_step_runs_a_second_time(checkout: Path) -> None:
     """If the failed tests of a step pass the second time, the run continues, and the table reports the second
     attempt.
     """
-    done = run(checkout, FAILS_ONCE="test")
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.splitlines().count("options --last-failed") == 1
-    table = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()[-len(STEPS) - 2 :]]
+    result = run(checkout, FAILS_ONCE="test")
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.splitlines().count("options --last-failed") == 1
+    table = [line.split(maxsplit=2)[2] for line in result.stdout.splitlines()[-len(STEPS) - 2 :]]
     expected = [f"make {target}" for target in STEPS]
     expected[STEPS.index("test")] += ": passed the second time"
     assert table == ["clone", *expected, "all, exit code 0"]
@@ -106,8 +106,8 @@ def test_cases_of_the_reference_are_an_additional_step(checkout: Path) -> None:
     cases = checkout.parent / CASES
     cases.parent.mkdir(parents=True)
     cases.write_text("{}")
-    done = run(checkout)
-    assert done.returncode == 0, done.stderr
-    _, _, after = done.stdout.partition("target conformance")
+    result = run(checkout)
+    assert result.returncode == 0, result.stderr
+    _, _, after = result.stdout.partition("target conformance")
     assert f"CAUSEWAY_CONFORMANCE_CASES={cases}" in after
-    assert done.stdout.count("CAUSEWAY_CONFORMANCE_CASES=") == 1
+    assert result.stdout.count("CAUSEWAY_CONFORMANCE_CASES=") == 1

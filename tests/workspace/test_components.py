@@ -46,8 +46,8 @@ def _sorted(value: Any) -> Any:
 
 @pytest.mark.parametrize("store", ["embedded-store", "qdrant-cluster"])
 def test_the_order_of_components_does_not_matter(store: str, tmp_path: Path) -> None:
-    """A list of components and the reversed list give the same objects. Each pair of components has both orders
-    then.
+    """A list of components and the reversed list give the same objects. So each pair of components is tested in
+    both orders.
     """
     others = STORES[{"embedded-store": "qdrant-cluster", "qdrant-cluster": "embedded-store"}[store]]
     components = [each for each in COMPONENTS if each not in others]
@@ -60,9 +60,9 @@ def test_services_do_not_select_pods_of_another_overlay(before: str, after: str)
     """No service of an overlay selects pods that an earlier overlay has left in the cluster."""
     old, new = overlay(before), overlay(after)
     current = {(each["kind"], name) for name, each in new.workloads.items()}
-    left = {name: each for name, each in old.workloads.items() if (each["kind"], name) not in current}
+    remaining = {name: each for name, each in old.workloads.items() if (each["kind"], name) not in current}
     for service in new.of("Service"):
-        for name, workload in left.items():
+        for name, workload in remaining.items():
             labels = workload["spec"]["template"]["metadata"]["labels"]
             assert not service["spec"]["selector"].items() <= labels.items(), (
                 f"{service['metadata']['name']}: {name}"

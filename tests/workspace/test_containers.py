@@ -1,4 +1,4 @@
-"""tools/containers.py: the proxy in front of the gateways."""
+"""tools/containers.py: the load balancer of the gateways."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ async def test_no_task_runs_after_the_end(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(containers, "_GATEWAY_PORT", server.sockets[0].getsockname()[1])
     before = asyncio.all_tasks()
     run: Any = Gateway()
-    async with containers.front(run) as url:
+    async with containers.load_balancer(run) as url:
         port = int(url.rpartition(":")[2])
         answer = b""
         while not answer:  # until the proxy has found the gateway

@@ -56,7 +56,7 @@ def test_link_targets_exist(root: Path, pattern: str) -> None:
 
 
 def test_every_page_has_an_example_that_a_test_runs(root: Path) -> None:
-    """Another test names each page. The exceptions are settings.md, which is generated, and comparison.md."""
+    """The source of another test names each page, except settings.md, which is generated, and comparison.md."""
     folders = ("tests", "cli/tests", "libs/*/tests", "services/*/tests")
     tests = {path for folder in folders for path in root.glob(f"{folder}/**/*.py")} - {Path(__file__)}
     sources = "".join(path.read_text() for path in tests)
@@ -99,14 +99,14 @@ def test_the_commands_of_pages_exist(root: Path) -> None:
         (page, words) for pattern in PAGES for page in sorted(root.glob(pattern)) for words in _commands(page)
     ]
     assert len(commands) > 20
-    wrong = []
+    errors = []
     for page, words in commands:
         try:
             _parse(command, words)
         except Exception as error:  # any error of the parser
             if "does not exist" not in str(error):  # a file of the reader
-                wrong.append(f"{page.relative_to(root)}: causeway {shlex.join(words)}: {error}")
-    assert wrong == []
+                errors.append(f"{page.relative_to(root)}: causeway {shlex.join(words)}: {error}")
+    assert errors == []
 
 
 def _parse(command: Any, words: list[str]) -> None:

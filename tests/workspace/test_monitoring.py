@@ -111,9 +111,9 @@ def test_dashboards_show_one_installation() -> None:
 def test_scrapes_set_the_labels_that_rules_select() -> None:
     """Every PodMonitor adds the labels of the platform and the service to its series."""
     monitors = [document for path in MONITORING.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
-    of_pods = [monitor for monitor in monitors if monitor and monitor.get("kind") == "PodMonitor"]
-    assert len(of_pods) == 3
-    for monitor in of_pods:
+    pod_monitors = [monitor for monitor in monitors if monitor and monitor.get("kind") == "PodMonitor"]
+    assert len(pod_monitors) == 3
+    for monitor in pod_monitors:
         labels = ["app.kubernetes.io/part-of", "app.kubernetes.io/name"]
         assert monitor["spec"]["podTargetLabels"] == labels, monitor["metadata"]["name"]
 

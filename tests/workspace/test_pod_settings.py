@@ -141,14 +141,14 @@ def test_nats_has_a_server_for_each_copy(cluster: Manifests, settings: Callable[
 def test_nats_has_the_memory_that_was_measured(cluster: Manifests) -> None:
     """GOMEMLIMIT of NATS is at least the measured maximum, and at most three quarters of the memory limit."""
     (container,) = (each for each in cluster.pods["nats"]["containers"] if each["name"] == "nats")
-    soft = size(cluster.environment(container)["GOMEMLIMIT"].removesuffix("B"))
+    memory_target = size(cluster.environment(container)["GOMEMLIMIT"].removesuffix("B"))
     measured = max(
         int(each)
         for each in re.findall(
             r"^\| \d+ uploads of .* \| (\d+) MiB \|$", (ROOT / "docs" / "sizing.md").read_text(), re.MULTILINE
         )
     )
-    assert measured * 1024**2 <= soft <= size(container["resources"]["limits"]["memory"]) * 3 // 4
+    assert measured * 1024**2 <= memory_target <= size(container["resources"]["limits"]["memory"]) * 3 // 4
 
 
 def test_qdrant_has_a_node_for_each_copy(cluster: Manifests, settings: Callable[[str], Any]) -> None:
@@ -296,8 +296,8 @@ async def test_nats_runs_with_its_configuration(
             async with httpx.AsyncClient(base_url=each["monitoring"][0]) as client:
                 for name in ("startupProbe", "readinessProbe", "livenessProbe"):
                     await _wait_for_success(client, container[name]["httpGet"]["path"])
-        certified = tmp_path if cluster.of("Certificate") else None
-        await _check_replicas(ports[0]["nats"][0], servers, stream_bytes, certified)
+        certificate_directory = tmp_path if cluster.of("Certificate") else None
+        await _check_replicas(ports[0]["nats"][0], servers, stream_bytes, certificate_directory)
         async with httpx.AsyncClient(base_url=ports[-1]["monitoring"][0]) as client:
             state = (await client.get("/varz")).json()
     assert state["jetstream"]["config"]["sync_always"] is True
@@ -344,9 +344,11 @@ async def _wait_for_success(client: httpx.AsyncClient, path: str) -> None:
     raise AssertionError(f"{path} does not become healthy")
 
 
-async def _check_replicas(url: str, copies: int, stream_bytes: int, certified: Path | None) -> None:
+async def _check_replicas(url: str, copies: int, stream_bytes: int, certificate_directory: Path | None) -> None:
     """Create all streams and buckets of gateway and ingest, and check the number of replicas."""
-    certificates = certified and Certificates(certified / "tls.crt", certified / "tls.key", certified / "ca.crt")
+    certificates = certificate_directory and Certificates(
+        certificate_directory / "tls.crt", certificate_directory / "tls.key", certificate_directory / "ca.crt"
+    )
     client = await servicekit.nats.connect(url, "gateway", certificates=certificates or None, connect_timeout=60)
     try:
         for _ in range(600):  # the leader may not know all servers yet

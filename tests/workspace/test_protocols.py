@@ -23,8 +23,8 @@ def test_every_field_has_an_existing_test(root: Path, rows: list[list[str]]) -> 
         named = re.findall(r"`([\w/]*test_\w+\.py)::(test_\w+)`", tests)
         assert named, field
         for module, test in named:
-            tests_of = root / "services" / "gateway" / "tests" / ("" if "/" in module else "dialects/rag_chat")
-            source = (tests_of / module).read_text()
+            directory = root / "services" / "gateway" / "tests" / ("" if "/" in module else "dialects/rag_chat")
+            source = (directory / module).read_text()
             assert re.search(rf"^(async )?def {test}\(", source, re.MULTILINE), f"{module}::{test}"
 
 

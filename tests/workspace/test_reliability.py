@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-ABOUT_FAULTS = ("test_faults.py", "test_frozen.py", "test_links.py", "test_garbage.py", "test_disk_full.py")
-FURTHER = ("test_killed_worker.py", "test_rolling.py", "test_stopping.py")
+FAULT_FILES = ("test_faults.py", "test_frozen.py", "test_links.py", "test_garbage.py", "test_disk_full.py")
+OTHER_FILES = ("test_killed_worker.py", "test_rolling.py", "test_stopping.py")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_every_named_test_exists(root: Path, named: set[tuple[str, str]]) -> Non
 
 def test_every_test_of_a_fault_is_named(root: Path, named: set[tuple[str, str]]) -> None:
     """docs/reliability.md has a row for each test of a fault."""
-    for file in (*ABOUT_FAULTS, *FURTHER):
+    for file in (*FAULT_FILES, *OTHER_FILES):
         source = (root / "tests" / "stack" / file).read_text()
         for name in re.findall(r"^async def (test_\w+)\(", source, re.MULTILINE):
             assert (f"tests/stack/{file}", name) in named, f"{file}::{name} has no row in docs/reliability.md"

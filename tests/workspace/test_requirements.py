@@ -38,13 +38,13 @@ def test_a_lock_has_only_versions_and_hashes(name: str) -> None:
     """Each requirement of a lock file is a version with hashes. It has no URL, option or file."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     requirements = text.replace("\\\n", " ").splitlines()
-    wrong = [
+    invalid = [
         line
         for line in requirements
         if not line.startswith("#")
         and not re.fullmatch(r"[a-z0-9.-]+==[^\s;]+( ; [^#@]+?)?(\s+--hash=sha256:[0-9a-f]{64})+", line)
     ]
-    assert wrong == []
+    assert invalid == []
     assert "://" not in text
     assert "@" not in text
 
@@ -57,9 +57,9 @@ def test_packages_have_the_same_versions() -> None:
             for line in (ROOT / "requirements" / f"{name}.txt").read_text().splitlines():
                 if match := re.match(r"([a-z0-9.-]+)==(\S+)", line):
                     pinned.setdefault(match[1], {}).setdefault(name, set()).add(match[2])
-    other = {
+    different = {
         requirement: versions
         for requirement, versions in pinned.items()
         if any(not each <= versions.get("dev", set()) for each in versions.values())
     }
-    assert other == {}
+    assert different == {}

@@ -89,12 +89,12 @@ def test_autoscalers_allow_the_replicas_for_1000_streams(root: Path, service: st
     page = (root / "docs/sizing.md").read_text()
     [needed] = re.findall(rf"^\| {service}\b[^|]*: cores; replicas \|[^|]*\| [\d.]+; (\d+) \|", page, re.MULTILINE)
     [autoscaler] = [each["spec"] for each in _read("base", service, "autoscaler.yaml")]
-    most = [autoscaler["maxReplicas"]] + [
+    maxima = [autoscaler["maxReplicas"]] + [
         each["spec"]["maxReplicaCount"]
         for each in _read("components", "keda", "scaled-object.yaml")
         if each["metadata"]["name"] == service
     ]
-    assert min(most) >= int(needed)
+    assert min(maxima) >= int(needed)
 
 
 def test_keda_scales_generators_by_their_calls() -> None:
@@ -103,8 +103,8 @@ def test_keda_scales_generators_by_their_calls() -> None:
     [calls] = [each["metadata"] for each in objects["generator"]["triggers"] if each["name"] == "answers"]
     counted = set(re.findall(r"sum\((\w+)\{", calls["query"]))
     assert counted == {"causeway_deployment_busy", "causeway_deployment_waiting"}
-    most = inspect.signature(GrpcServer.__init__).parameters["max_concurrent_calls"].default
-    assert int(calls["threshold"]) <= most // 2
+    max_calls = inspect.signature(GrpcServer.__init__).parameters["max_concurrent_calls"].default
+    assert int(calls["threshold"]) <= max_calls // 2
 
 
 def test_the_page_has_the_admission_limits(rows: dict[str, list[list[str]]]) -> None:

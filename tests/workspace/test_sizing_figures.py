@@ -80,11 +80,11 @@ def test_the_cost_of_detectors_equals_the_results(page: str, results: Mapping[st
             only_row(rows, case=f"stream of 64, {case}, 32 clients", contender=name)["cpu_ms"] for name in names
         ]
 
-    with_, without = cpu("burst")
+    guarded, plain = cpu("burst")
     paced = cpu("20 ms/token")
-    assert f"({with_:.2f} - {without:.2f}) / 64" in page
+    assert f"({guarded:.2f} - {plain:.2f}) / 64" in page
     name = "two pattern detectors of a policy, for each token"
-    assert f"| {name} | {(with_ - without) / 64:.2f} ms | C |" in page
+    assert f"| {name} | {(guarded - plain) / 64:.2f} ms | C |" in page
     assert f"{paced[0]:.2f} ms with them, {paced[1]:.2f} ms without" in page
 
 
@@ -93,7 +93,7 @@ def test_the_other_costs_equal_the_results(page: str, results: Mapping[str, Any]
     slow, ingest = results["streams"], results["ingest"]
     before, after = slow["memory"][0], slow["memory"][-1]
     per_stream = [(after[name] - before[name]) * 1024 / after["streams"] for name in ("gateway", "generators")]
-    watched, memory = slow["watched"], ingest["memory_mib"]
+    measurement, memory = slow["measurement"], ingest["memory_mib"]
     searches = [
         only_row(results["retrieval"]["rows"], chunks=chunks, phase="8 clients at once")
         for chunks in (1000, 20000, 100000)
@@ -104,8 +104,8 @@ def test_the_other_costs_equal_the_results(page: str, results: Mapping[str, Any]
     phrases = [
         f"| {per_stream[0]:.0f} KiB; {per_stream[1]:.0f} KiB |",
         f"({after['gateway']:.0f} - {before['gateway']:.0f}) MiB / 5,000",
-        f"| {watched['gateway_ms_a_token']:.2f} ms; {watched['generator_ms_a_token']:.2f} ms |",
-        f"{watched['gateway_cores']:.2f} and {watched['generator_cores']:.2f} of a core",
+        f"| {measurement['gateway_ms_a_token']:.2f} ms; {measurement['generator_ms_a_token']:.2f} ms |",
+        f"{measurement['gateway_cores']:.2f} and {measurement['generator_cores']:.2f} of a core",
         f"two cores / {rates[0]}, {rates[1]}, {rates[2]} searches a second",
         f"| ≤ {2000 / rates[0]:.0f} / {2000 / rates[1]:.0f} / {2000 / rates[2]:.0f} ms |",
         f"| a chunk of a long document | {long['cpu_ms']:.1f} ms |",
@@ -121,7 +121,7 @@ def test_the_other_costs_equal_the_results(page: str, results: Mapping[str, Any]
 def test_the_figures_of_tenants_equal_the_results(page: str, results: Mapping[str, Any]) -> None:
     """The page has the times, the memory and the other costs of many small indexes."""
     tenants = results["tenants"]
-    closed, few, some, any_, bounded = tenants["rows"]
+    closed, open_few, open_many, any_index, bounded = tenants["rows"]
     starts, used, after = tenants["starts"], tenants["used"], tenants["after"]
     idle = [tenants["idle_cores"][name] * 100 for name in ("none", "some")]
     phrases = [
@@ -129,8 +129,8 @@ def test_the_figures_of_tenants_equal_the_results(page: str, results: Mapping[st
         f"| {starts[-1]['ready_s']:.1f} s; {starts[0]['ready_s']:.1f} s with 10 indexes | M |",
         f"| {starts[-1]['memory_mb']:.0f} MiB; {starts[0]['memory_mb']:.0f} MiB",
         f"| {idle[0]:.2f} %; {idle[1]:.2f} % of a core | M |",
-        f"| {closed['p50']:.0f} ms; {few['p50']:.1f} ms | M |",
-        f"| {some['a_second']:.0f}; {any_['a_second']:.0f} | M |",
+        f"| {closed['p50']:.0f} ms; {open_few['p50']:.1f} ms | M |",
+        f"| {open_many['a_second']:.0f}; {any_index['a_second']:.0f} | M |",
         f"| {bounded['a_second']:.0f} | M |",
         f"| {tenants['disk_kb']:.0f} KB; {tenants['disk_kb'] / 1000:.1f} GB | M; C |",
         f"| {after['threads']:.0f}; {after['descriptors']:.0f} | M |",
@@ -182,5 +182,5 @@ def test_the_table_of_chunks_follows_from_the_costs(page: str) -> None:
     ]
     assert [each for each in expected if each not in page] == []
     own = round(380 * MIB / million)
-    most = (2 * GIB / million - own) * million / CHUNK
-    assert f"about {round(most, -4):,.0f} chunks (C): ({2 * GIB / million:,.0f} - {own}) MB / 6.6 KB" in page
+    max_chunks = (2 * GIB / million - own) * million / CHUNK
+    assert f"about {round(max_chunks, -4):,.0f} chunks (C): ({2 * GIB / million:,.0f} - {own}) MB / 6.6 KB" in page

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PACKAGES = ["libs/*", "services/*", "cli"]
-MOST_LINES = 350
+MAX_LINES = 350
 # The parts are separate, so that this file does not contain the strings.
 FOREIGN = {
     "a path of one machine": r"(?<![\w.~}])/("
@@ -66,7 +66,7 @@ def test_modules_are_short(root: Path) -> None:
         for package in _packages(root)
         for path in _modules(package)
     }
-    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
 
 
 def _tests(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

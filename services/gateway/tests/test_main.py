@@ -10,7 +10,7 @@ import httpx
 import pytest
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
-from causeway_testing.gateway.process import answers, gateway, generator_server, spawn
+from causeway_testing.gateway.process import gateway, generator_server, spawn, wait_until_ready
 from causeway_testing.servers import free_ports
 from gateway.main import serve
 from gateway.server.http_server import listen
@@ -117,7 +117,7 @@ async def test_an_answer_beyond_the_grace_is_aborted(target: str) -> None:
     )
     stop = asyncio.Event()
     serving = asyncio.create_task(serve(settings, stop))
-    await answers(port)
+    await wait_until_ready(port)
     async with (
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
         client.stream("POST", "/v1/chat/completions", json=STREAM) as response,

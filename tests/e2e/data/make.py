@@ -1,4 +1,4 @@
-"""Make an archive of a data directory with an earlier version of the platform.
+"""Creates an archive of a data directory with an earlier version of the platform.
 
 Usage: python make.py CHECKOUT ARCHIVE
 
@@ -40,11 +40,11 @@ ANSWERS = [["When is high water?", {"message": {"content": "At six in the mornin
 TIMEOUT_SECONDS = 120.0
 
 
-def key(causeway: Path, data: Path, *options: str) -> dict[str, Any]:
+def create_key(causeway: Path, data: Path, *options: str) -> dict[str, Any]:
     """Create an API key, and return it with its record."""
     command: list[str | Path] = [causeway, "keys", "create", "--json", "--data-dir", data, *options]
-    made: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    return made
+    created: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return created
 
 
 def submit(http: httpx.Client, index: str, files: dict[str, str]) -> list[str]:
@@ -66,10 +66,10 @@ def finish(http: httpx.Client, jobs: list[str]) -> None:
 def fill(http: httpx.Client, causeway: Path, data: Path) -> dict[str, Any]:
     """Store data of each kind, and return the data that a later version must find."""
     keys = {
-        "admin": key(causeway, data, "--name", "ann", "--roles", "admin"),
-        "ask": key(causeway, data, "--name", "bob", "--roles", "ask"),
-        "north": key(causeway, data, "--name", "nora", "--roles", "admin", "--tenant", "north"),
-        "revoked": key(causeway, data, "--name", "rex", "--roles", "ask"),
+        "admin": create_key(causeway, data, "--name", "ann", "--roles", "admin"),
+        "ask": create_key(causeway, data, "--name", "bob", "--roles", "ask"),
+        "north": create_key(causeway, data, "--name", "nora", "--roles", "admin", "--tenant", "north"),
+        "revoked": create_key(causeway, data, "--name", "rex", "--roles", "ask"),
     }
     subprocess.run([causeway, "keys", "revoke", keys["revoked"]["id"], "--data-dir", data], check=True)
     http.headers["api-key"] = keys["admin"]["key"]
@@ -119,7 +119,7 @@ def main(checkout: Path, archive: Path) -> None:
                     time.sleep(0.1)
                 url = json.loads((data / "stack.json").read_text())["url"]
                 with httpx.Client(base_url=url, timeout=60) as http:
-                    found = fill(http, causeway, data)
+                    expected = fill(http, causeway, data)
             finally:
                 with suppress(ProcessLookupError):
                     platform.send_signal(signal.SIGTERM)
@@ -137,7 +137,7 @@ def main(checkout: Path, archive: Path) -> None:
         ]
         packed = subprocess.run([*pack, *folders], capture_output=True, check=True).stdout
         Path(f"{archive}.tar.xz").write_bytes(lzma.compress(packed, preset=9))
-    Path(f"{archive}.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    Path(f"{archive}.json").write_text(json.dumps(expected, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from causeway_testing.links import FixedResponseServer, Link
 
 @pytest.fixture
 async def echo() -> AsyncIterator[int]:
-    """Start a server that returns its input, and give its port."""
+    """Start a server that returns its input, and yield its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1000):
@@ -73,7 +73,7 @@ async def test_a_link_without_a_server_closes_connections() -> None:
 
 
 async def test_the_server_of_invalid_answers_counts_its_connections() -> None:
-    """The server gives the same answer to all input, and counts the connections."""
+    """The server sends the same answer to all input, and counts the connections."""
     async with FixedResponseServer.started() as server:
         server.response = b"\x00\xff"
         for number in range(3):

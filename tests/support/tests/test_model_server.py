@@ -22,8 +22,8 @@ async def server() -> AsyncIterator[ModelServer]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=5, trust_env=False) as made:
-        yield made
+    async with httpx.AsyncClient(timeout=5, trust_env=False) as new_client:
+        yield new_client
 
 
 def payloads(body: bytes) -> list[bytes]:
@@ -44,7 +44,7 @@ async def test_a_request_is_recorded_unchanged(server: ModelServer, client: http
 
 
 async def test_embeddings(server: ModelServer, client: httpx.AsyncClient) -> None:
-    """Each text gets a vector of the requested length from its words. The script of chats stays."""
+    """Each text gets a vector of the requested length from its words. It does not use an answer of the script."""
     server.script(refusal(500, "for a chat"))
     url = f"{server.url}/embeddings"
     body = {"model": "m", "input": ["The ferry leaves.", "the FERRY, leaves", "a bridge"], "dimensions": 512}
@@ -76,7 +76,7 @@ async def test_without_a_script_all_answers_have_the_same_words(
 
 
 async def test_scripted_answers_come_first_and_in_order(server: ModelServer, client: httpx.AsyncClient) -> None:
-    """Scripted answers are used first and in order, and then the usual ones."""
+    """Scripted answers are used first and in order, and then the default answers."""
     url = f"{server.url}/chat/completions"
     server.script(refusal(429, "slow down", retry_after=3), completion("second"))
     first = await client.post(url, json={})

@@ -211,7 +211,7 @@ async def test_concurrent_requests_are_limited(stub: DetectorStub, session: aioh
     await eventually(lambda: stub.running == 2)
     stub.gate.set()
     await asyncio.gather(*tasks)
-    assert (stub.most_running, len(stub.requests)) == (2, 6)
+    assert (stub.max_running, len(stub.requests)) == (2, 6)
 
 
 async def test_a_cancelled_request_ends_at_the_server(stub: DetectorStub, session: aiohttp.ClientSession) -> None:

@@ -1,4 +1,4 @@
-"""The console in a browser: a platform for it, and pages whose errors are recorded."""
+"""The console in a browser: a platform, pages whose errors are recorded, and scripts that replace its answers."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from causeway_testing.openid_provider import Provider
 
 ROOT = Path(__file__).resolve().parents[4]
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
-WATCH = """
+REPORT_VIOLATIONS = """
 document.addEventListener('securitypolicyviolation', (event) => {
   console.error(`violation: ${event.violatedDirective} ${event.blockedURI}`)
 })
@@ -72,29 +72,29 @@ class Platform:
 
 
 @dataclass(slots=True)
-class Watched:
+class RecordedPage:
     """A page with its errors.
 
     Attributes:
         page: Playwright's page.
-        wrong: Violations of the content security policy, errors of scripts, and requests to other hosts.
+        errors: Violations of the content security policy, errors of scripts, and requests to other hosts.
         bytes: The transferred bytes by path.
     """
 
     page: Any
     platform: Platform
-    wrong: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     bytes: dict[str, int] = field(default_factory=dict)
 
-    def open(self, place: str = "", key: str = "admin") -> Any:
-        """Open a page of the console, signed in with the key of a role, or not signed in if it is empty."""
+    def open(self, path: str = "", key: str = "admin") -> Any:
+        """Open a page of the console, signed in with the key of a role, or not signed in if `key` is empty."""
         if key:
             credential = json.dumps(self.platform.keys[key])
             self.page.add_init_script(
                 f"if (location.origin === {json.dumps(self.platform.url)}) "
                 f"sessionStorage.setItem('causeway.credential', {credential})"
             )
-        self.page.goto(f"{self.platform.url}/{place}")
+        self.page.goto(f"{self.platform.url}/{path}")
         return self.page
 
     def check(self) -> None:
@@ -135,9 +135,9 @@ def stack(data: Path, environment: dict[str, str]) -> Iterator[dict[str, Any]]:
 
 def long_answer(paragraphs: int) -> list[str]:
     """Return the tokens of an answer with lists, code, a table and citations of `a.md`."""
-    every = (
+    paragraph = (
         "Some **words** of a paragraph that cites a source [a.md], and `code`.\n\n- an item\n- another [a.md]\n\n"
     )
     table = "| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nx = 1\n\ny = 2\n```\n\n"
-    text = "".join(every + (table if number % 5 == 0 else "") for number in range(paragraphs))
+    text = "".join(paragraph + (table if number % 5 == 0 else "") for number in range(paragraphs))
     return [text[start : start + 4] for start in range(0, len(text), 4)]

@@ -102,7 +102,7 @@ class FakeModel:
         """Yield the script; without a script, yield an answer of two words."""
         self.prompts.append(prompt)
         try:
-            for step in _usual(prompt) if self._script is None else self._script:
+            for step in _default_script(prompt) if self._script is None else self._script:
                 if isinstance(step, Event):
                     self.yielded += 1
                     yield step
@@ -131,7 +131,7 @@ class FakeModel:
         self.closed = True
 
 
-def _usual(prompt: Prompt) -> Sequence[Event]:
+def _default_script(prompt: Prompt) -> Sequence[Event]:
     if not isinstance(prompt, OpenAIRequest):
         return CONVERSATION_EVENTS
     return CHUNK_EVENTS if json.loads(prompt.body).get("stream") else COMPLETION_EVENTS

@@ -112,24 +112,28 @@ def refusal(status: int, message: str, *, retry_after: float | None = None) -> A
     return Answer((body,), status=status, headers=headers)
 
 
-def _good() -> bytes:
+def _first_event() -> bytes:
     return sse(chunk({"role": "assistant", "content": "Good so far"}))
 
 
 FAULTS: dict[str, Callable[[], Answer]] = {
     "fault-hang-before": lambda: Answer((), before=(Fault.HANG,)),
     "fault-close-before": lambda: Answer((), before=(Fault.CLOSE,)),
-    "fault-hang-mid": lambda: Answer((_good(), Fault.HANG), content_type=STREAM),
-    "fault-close-mid": lambda: Answer((_good(), Fault.CLOSE), content_type=STREAM),
-    "fault-reset-mid": lambda: Answer((_good(), 0.02, Fault.RESET), content_type=STREAM),
-    "fault-ends-early": lambda: Answer((_good(), 0.0), content_type=STREAM),
-    "fault-broken-json": lambda: Answer((_good(), b'data: {"choices": [}\n\n', DONE), content_type=STREAM),
+    "fault-hang-mid": lambda: Answer((_first_event(), Fault.HANG), content_type=STREAM),
+    "fault-close-mid": lambda: Answer((_first_event(), Fault.CLOSE), content_type=STREAM),
+    "fault-reset-mid": lambda: Answer((_first_event(), 0.02, Fault.RESET), content_type=STREAM),
+    "fault-ends-early": lambda: Answer((_first_event(), 0.0), content_type=STREAM),
+    "fault-broken-json": lambda: Answer((_first_event(), b'data: {"choices": [}\n\n', DONE), content_type=STREAM),
     "fault-no-utf8": lambda: Answer(
-        (_good(), sse(b'{"choices":[{"delta":{"content":"\xff"}}]}')), content_type=STREAM
+        (_first_event(), sse(b'{"choices":[{"delta":{"content":"\xff"}}]}')), content_type=STREAM
     ),
-    "fault-deep": lambda: Answer((_good(), sse(b'{"choices":' + b"[" * 50_000)), content_type=STREAM),
-    "fault-half-line": lambda: Answer((_good(), b'data: {"choices":[{"ind', Fault.CLOSE), content_type=STREAM),
-    "fault-huge-chunk": lambda: Answer((_good(), sse(chunk({"content": "x" * _HUGE})), DONE), content_type=STREAM),
+    "fault-deep": lambda: Answer((_first_event(), sse(b'{"choices":' + b"[" * 50_000)), content_type=STREAM),
+    "fault-half-line": lambda: Answer(
+        (_first_event(), b'data: {"choices":[{"ind', Fault.CLOSE), content_type=STREAM
+    ),
+    "fault-huge-chunk": lambda: Answer(
+        (_first_event(), sse(chunk({"content": "x" * _HUGE})), DONE), content_type=STREAM
+    ),
     "fault-huge-body": lambda: completion("x" * _HUGE),
     "fault-400": lambda: refusal(400, "This model does not take that."),
     "fault-429": lambda: refusal(429, "Too many requests.", retry_after=7),

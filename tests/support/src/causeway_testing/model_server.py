@@ -42,15 +42,17 @@ from causeway_testing.model_answers import (
 )
 
 _HEAD_END = b"\r\n\r\n"
-_MOST_REQUESTS = 10_000
+_MAX_REQUESTS = 10_000
 _WRITE_BUFFER = 64 * 1024
 
 
 @dataclass(slots=True)
-class Recorded:
-    """A request and its answer.
+class RecordedRequest:
+    """A request and its answer. Times are in seconds of `time.monotonic`.
 
     Attributes:
+        connection: The number of the connection, from 1.
+        at: The time at which the request arrived.
         written: The number of the answer's bytes that the server has written so far.
         finished_at: The time at which the answer was complete.
         closed_at: The time at which the client closed the connection, if the answer was incomplete.
@@ -72,7 +74,7 @@ class Recorded:
 
 
 @lru_cache
-def _usual(tokens: int, pace: float, streamed: bool, usage: bool) -> Answer:
+def _default_answer(tokens: int, pace: float, streamed: bool, usage: bool) -> Answer:
     words = [f"word{number} " for number in range(tokens)]
     if streamed:
         return stream(words, pace=pace, usage=usage, burst=not pace)
@@ -86,12 +88,12 @@ class ModelServer:
     A request for embeddings gets vectors with ``dimension`` numbers. It does not use the script.
 
     Attributes:
-        requests: The last ten thousand requests, oldest first.
+        requests: The last ten thousand requests except GET requests, oldest first.
         models: The models of ``GET /v1/models`` by name, with the members of each entry except ``id``.
     """
 
     def __init__(self, *, tokens: int = 4, pace: float = 0.0, dimension: int = 256) -> None:
-        self.requests: deque[Recorded] = deque(maxlen=_MOST_REQUESTS)
+        self.requests: deque[RecordedRequest] = deque(maxlen=_MAX_REQUESTS)
         self.models: dict[str, dict[str, Any]] = {"stub": {}}
         self.open_connections = 0
         self._tokens = tokens
@@ -156,7 +158,7 @@ class ModelServer:
         self._connections.discard(connection)
         self.open_connections -= 1
 
-    def answer(self, request: Recorded) -> Answer:
+    def answer(self, request: RecordedRequest) -> Answer:
         """Return the answer to a request."""
         if request.method == "GET":
             return self._about(request)
@@ -174,18 +176,18 @@ class ModelServer:
         if embeds:
             return embeddings(document["input"], document.get("dimensions", self._dimension))
         options = document.get("stream_options") or {}
-        return _usual(
+        return _default_answer(
             self._tokens, self._pace, document.get("stream") is True, options.get("include_usage") is True
         )
 
-    def _about(self, request: Recorded) -> Answer:
+    def _about(self, request: RecordedRequest) -> Answer:
         if request.path == "/v1/models":
             entries = [{"id": name, "object": "model", **members} for name, members in self.models.items()]
             return Answer((json.dumps({"object": "list", "data": entries}).encode(),))
         if request.path == "/health":
             return Answer((b"{}",))
         if request.path == "/requests":
-            return Answer((json.dumps([_plain(each) for each in self.requests]).encode(),))
+            return Answer((json.dumps([_to_json(each) for each in self.requests]).encode(),))
         return refusal(404, "There is no such path.")
 
 
@@ -195,7 +197,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, server: ModelServer) -> None:
         self._server = server
         self._buffer = bytearray()
-        self._current: Recorded | None = None
+        self._current: RecordedRequest | None = None
         self._task: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -237,7 +239,7 @@ class _Connection(asyncio.Protocol):
             self._current = request
             self._task = asyncio.ensure_future(self._respond(request))
 
-    def _parse(self) -> Recorded | None:
+    def _parse(self) -> RecordedRequest | None:
         end = self._buffer.find(_HEAD_END)
         if end < 0:
             return None
@@ -250,9 +252,9 @@ class _Connection(asyncio.Protocol):
         method, path, _ = lines[0].split(" ", 2)
         body = bytes(self._buffer[start:stop])
         del self._buffer[:stop]
-        return Recorded(method, path, headers, body, self._number, time.monotonic())
+        return RecordedRequest(method, path, headers, body, self._number, time.monotonic())
 
-    async def _respond(self, request: Recorded) -> None:
+    async def _respond(self, request: RecordedRequest) -> None:
         answer = self._server.answer(request)
         if not (await self._run(request, answer.before, False) and await self._send(request, answer)):
             return
@@ -260,7 +262,7 @@ class _Connection(asyncio.Protocol):
         self._current = self._task = None
         self._next()
 
-    async def _send(self, request: Recorded, answer: Answer) -> bool:
+    async def _send(self, request: RecordedRequest, answer: Answer) -> bool:
         whole = [step for step in answer.body if isinstance(step, bytes)]
         plain = len(whole) == len(answer.body) and answer.content_type != STREAM
         head = [f"HTTP/1.1 {answer.status} Scripted", f"content-type: {answer.content_type}"]
@@ -274,7 +276,7 @@ class _Connection(asyncio.Protocol):
             return False
         return await self._write(request, b"0\r\n\r\n")
 
-    async def _run(self, request: Recorded, steps: Iterable[Step], chunked: bool) -> bool:
+    async def _run(self, request: RecordedRequest, steps: Iterable[Step], chunked: bool) -> bool:
         """Execute the steps; return False if a step ended the connection."""
         for step in steps:
             if isinstance(step, bytes):
@@ -288,7 +290,7 @@ class _Connection(asyncio.Protocol):
                 await asyncio.sleep(step)
         return True
 
-    async def _write(self, request: Recorded, data: bytes) -> bool:
+    async def _write(self, request: RecordedRequest, data: bytes) -> bool:
         await self._writable.wait()
         assert self._transport is not None
         self._transport.write(data)
@@ -307,7 +309,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
 
-def _plain(request: Recorded) -> dict[str, Any]:
+def _to_json(request: RecordedRequest) -> dict[str, Any]:
     return {
         "method": request.method,
         "path": request.path,

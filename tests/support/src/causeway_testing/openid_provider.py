@@ -26,7 +26,7 @@ class Provider:
     Attributes:
         user: The user whom the next request for authorization signs in.
         roles: The user's roles.
-        seconds: The lifetime of a token.
+        seconds: The lifetime of a token in its response (`expires_in`). The token itself is valid for 600 seconds.
         renewed: The number of used refresh tokens. Each refresh token can be used once.
     """
 
@@ -46,7 +46,7 @@ class Provider:
                         provider.authorize({name: value for name, [value] in parse_qs(parts.query).items()})
                     )
                 else:
-                    self._answer(200, provider.public(parts.path))
+                    self._answer(200, provider.document(parts.path))
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"])).decode()
@@ -72,7 +72,7 @@ class Provider:
         self.servers = [ThreadingHTTPServer(("127.0.0.1", 0), Handler) for _ in range(2)]
         self.url, self.tokens_url = (f"http://127.0.0.1:{each.server_address[1]}" for each in self.servers)
 
-    def public(self, path: str) -> dict[str, Any]:
+    def document(self, path: str) -> dict[str, Any]:
         """Return the provider's configuration, or its keys."""
         if path == "/keys":
             public = json.loads(ECAlgorithm.to_jwk(self._key.public_key()))
@@ -101,11 +101,15 @@ class Provider:
             self._refresh.remove(request["refresh_token"])
             self.renewed += 1
             return 200, self._tokens()
-        begun = self._codes.pop(request["code"], None)
+        authorization = self._codes.pop(request["code"], None)
         digest = hashlib.sha256(request["code_verifier"].encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         redirect_uri = request["redirect_uri"]
-        if begun is None or begun["code_challenge"] != challenge or begun["redirect_uri"] != redirect_uri:
+        if (
+            authorization is None
+            or authorization["code_challenge"] != challenge
+            or authorization["redirect_uri"] != redirect_uri
+        ):
             return 400, {"error": "invalid_grant"}
         return 200, self._tokens()
 
@@ -141,7 +145,7 @@ class Provider:
 
 
 @contextmanager
-def serving() -> Iterator[Provider]:
+def run_provider() -> Iterator[Provider]:
     """Run a provider during the block."""
     provider = Provider()
     threads = [threading.Thread(target=each.serve_forever) for each in provider.servers]

@@ -15,7 +15,7 @@ from servicekit.broker import Broker
 from causeway_testing.servers import free_ports
 
 _START_SECONDS = 90.0
-_PAUSE = 0.05
+_POLL_SECONDS = 0.05
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Part:
         while not await self._listens():
             assert self.process.returncode is None, f"{self.name} ended: {self.log.read_text()[-2000:]}"
             assert time.monotonic() < end, f"{self.name} does not listen"
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def stop(self, signal_number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to the process, and wait for its end."""
@@ -63,7 +63,7 @@ class Part:
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let the process continue."""
+        """Continue the frozen process."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
@@ -84,31 +84,39 @@ async def parts(directory: Path, model_url: str, **settings: str) -> AsyncIterat
         model_url: The URL of the model server, which must be running.
         settings: The settings of the gateways, in capitals and without the prefix ``CAUSEWAY_``.
     """
-    nats, model, one, two = free_ports(4)
+    nats_port, generator_port, port_one, port_two = free_ports(4)
     log = {"CAUSEWAY_LOG_FORMAT": "json"}
     generator = {
-        "CAUSEWAY_GENERATOR_PORT": str(model),
+        "CAUSEWAY_GENERATOR_PORT": str(generator_port),
         "CAUSEWAY_OPENAI_BASE_URL": model_url,
         "CAUSEWAY_OPENAI_MODELS": "stub",
         "CAUSEWAY_MODEL": "stub",
     }
     gateway = {
-        "CAUSEWAY_GENERATOR_TARGET": f"127.0.0.1:{model}",
-        "CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{nats}",
+        "CAUSEWAY_GENERATOR_TARGET": f"127.0.0.1:{generator_port}",
+        "CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{nats_port}",
         **{f"CAUSEWAY_{name}": value for name, value in settings.items()},
     }
     programs: dict[str, tuple[int, Sequence[str], dict[str, str]]] = {
-        "nats": (nats, Broker(directory / "nats", nats).command(), {}),
-        "generator": (model, (sys.executable, "-m", "generator"), generator),
-        "gateway one": (one, (sys.executable, "-m", "gateway"), gateway | {"CAUSEWAY_GATEWAY_PORT": str(one)}),
-        "gateway two": (two, (sys.executable, "-m", "gateway"), gateway | {"CAUSEWAY_GATEWAY_PORT": str(two)}),
+        "nats": (nats_port, Broker(directory / "nats", nats_port).command(), {}),
+        "generator": (generator_port, (sys.executable, "-m", "generator"), generator),
+        "gateway one": (
+            port_one,
+            (sys.executable, "-m", "gateway"),
+            gateway | {"CAUSEWAY_GATEWAY_PORT": str(port_one)},
+        ),
+        "gateway two": (
+            port_two,
+            (sys.executable, "-m", "gateway"),
+            gateway | {"CAUSEWAY_GATEWAY_PORT": str(port_two)},
+        ),
     }
-    found = {
+    processes = {
         name: Part(name, port, command, log | environment, directory / f"{name.replace(' ', '-')}.log")
         for name, (port, command, environment) in programs.items()
     }
     try:
-        await asyncio.gather(*(part.start() for part in found.values()))
-        yield found
+        await asyncio.gather(*(part.start() for part in processes.values()))
+        yield processes
     finally:
-        await asyncio.gather(*(part.stop() for part in found.values()))
+        await asyncio.gather(*(part.stop() for part in processes.values()))

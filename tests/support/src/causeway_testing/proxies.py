@@ -66,7 +66,7 @@ class Proxy:
 
         Raises:
             RuntimeError: The proxy ended. The message has the end of its output.
-            TimeoutError: The proxy does not listen.
+            TimeoutError: The proxy does not listen within 20 s.
             ValueError: The configuration does not have the ports in the expected form.
         """
         assert self.executable is not None
@@ -90,7 +90,7 @@ class Proxy:
                 env={**os.environ, "HOME": str(directory), "XDG_DATA_HOME": str(directory)},
             )
         try:
-            await _listens(port, process, log)
+            await _wait_until_listening(port, process, log)
             yield port
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -102,7 +102,7 @@ class Proxy:
             await process.wait()
 
 
-async def _listens(port: int, process: asyncio.subprocess.Process, log: Path) -> None:
+async def _wait_until_listening(port: int, process: asyncio.subprocess.Process, log: Path) -> None:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
         if process.returncode is not None:

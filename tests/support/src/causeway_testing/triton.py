@@ -57,20 +57,20 @@ def triton_server(
         RuntimeError: The server ended before it was ready. The message has the end of its output.
         TimeoutError: The server was not ready in time.
     """
-    own = Path(sys.prefix) / "triton"
-    home = own / _PACKAGES / "pytriton" / "tritonserver"
+    environment = Path(sys.prefix) / "triton"
+    server_directory = environment / _PACKAGES / "pytriton" / "tritonserver"
     port = port or free_ports(1)[0]
     control = ["--model-control-mode", "explicit", *(f"--load-model={model}" for model in models)]
     with tempfile.TemporaryDirectory(prefix="triton-") as directory:
         log = Path(directory) / "log"
         command = [
-            str(home / "bin" / "tritonserver"),
+            str(server_directory / "bin" / "tritonserver"),
             *arguments,  # first, because Triton uses the last of repeated arguments
             *(
                 "--model-repository",
                 str(repository),
                 "--backend-directory",
-                str(_backends(home, Path(directory), backends)),
+                str(_backends(server_directory, Path(directory), backends)),
             ),
             *("--grpc-address", "127.0.0.1", "--grpc-port", str(port)),
             *("--allow-http", "false", "--allow-metrics", "false", "--exit-timeout-secs", "2"),
@@ -79,7 +79,7 @@ def triton_server(
         with log.open("wb") as output:
             process = subprocess.Popen(  # our own program, a list of arguments
                 command,
-                env={**os.environ, **_python(own)},
+                env={**os.environ, **_python(environment)},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # the processes of its models end with it
@@ -92,11 +92,11 @@ def triton_server(
             _end(process)
 
 
-def _backends(home: Path, directory: Path, more: Sequence[Path]) -> Path:
+def _backends(server_directory: Path, directory: Path, further_backends: Sequence[Path]) -> Path:
     """Copy the python backend, its stub program for this Python, and further backends into one directory."""
-    stub = home / "python_backend_stubs" / _VERSION / "triton_python_backend_stub"
+    stub = server_directory / "python_backend_stubs" / _VERSION / "triton_python_backend_stub"
     if not stub.is_file():
-        what = f"does not support Python {_VERSION}" if home.is_dir() else "is not installed"
+        what = f"does not support Python {_VERSION}" if server_directory.is_dir() else "is not installed"
         raise NoTriton(f"The Triton server {what}. Install it with: make .venv/.triton")
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         raise NoTriton(
@@ -105,23 +105,23 @@ def _backends(home: Path, directory: Path, more: Sequence[Path]) -> Path:
         )
     python = directory / "backends" / "python"
     python.mkdir(parents=True)
-    for file in (home / "backends" / "python").iterdir():
+    for file in (server_directory / "backends" / "python").iterdir():
         # Copied, because Triton refuses a linked library for a backend in Python.
         shutil.copy2(file, python)
     (python / stub.name).symlink_to(stub)  # it finds its libraries relative to its own path
-    for backend in more:
+    for backend in further_backends:
         shutil.copytree(backend, python.parent / backend.name)
     return python.parent
 
 
-def _python(own: Path) -> dict[str, str]:
-    """Return the variables that make the server's embedded Python use the environment.
+def _python(environment: Path) -> dict[str, str]:
+    """Return the environment variables with which the server's embedded Python uses the environment.
 
     The embedded Python ignores Python's own variables. It finds the environment through PATH.
     """
     libraries = [str(sysconfig.get_config_var("LIBDIR")), os.environ.get("LD_LIBRARY_PATH", "")]
     return {
-        "PATH": os.pathsep.join([str(own / "bin"), os.environ.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join([str(environment / "bin"), os.environ.get("PATH", os.defpath)]),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
     }
 

@@ -18,8 +18,8 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Conflict, NotFound, PayloadTooLarge
 from servicekit.principal import Principal
 
-_MOST_BYTES = 1_000_000
-_MOST_OF_RESPONSE = 16 * 1024 * 1024
+_MAX_CONVERSATION_BYTES = 1_000_000
+_MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class FakeOriginals:
 
     Attributes:
         opened: The names of opened originals.
-        failure: An error that each call raises, or None.
+        failure: An error that `open` raises, or None.
     """
 
     contents: dict[tuple[str, str], bytes] = field(default_factory=dict)
@@ -82,11 +82,11 @@ class FakePictures:
         """See `ports.answering.Pictures`."""
         ids = None if document_ids is None else tuple(document_ids)
         self.forgotten.append((index, ids))
-        of_index = (principal.tenant, index)
+        index_key = (principal.tenant, index)
         self.contents = {
             key: picture
             for key, picture in self.contents.items()
-            if key[:2] != of_index or (ids is not None and key[2] not in ids)
+            if key[:2] != index_key or (ids is not None and key[2] not in ids)
         }
 
 
@@ -100,9 +100,9 @@ class FakeMemory:
     async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession:
         """See `ports.memory.Memory`."""
         self.revision += 1
-        kept = StoredSession((), self.revision)
-        self.sessions[principal.tenant, principal.owner, profile, name] = kept
-        return kept
+        session = StoredSession((), self.revision)
+        self.sessions[principal.tenant, principal.owner, profile, name] = session
+        return session
 
     async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession | None:
         """See `ports.memory.Memory`."""
@@ -118,8 +118,8 @@ class FakeMemory:
         deadline: Deadline,
     ) -> bool:
         """See `ports.memory.Memory`."""
-        kept = await self.read(principal, profile, name, deadline)
-        if kept is None or kept.revision != revision:
+        session = await self.read(principal, profile, name, deadline)
+        if session is None or session.revision != revision:
             return False
         self.revision += 1
         self.sessions[principal.tenant, principal.owner, profile, name] = StoredSession(messages, self.revision)
@@ -143,7 +143,7 @@ class FakeResponses:
 
     Attributes:
         limit: The maximum number of responses and conversations of a user. A new one replaces the oldest one.
-        failure: An error that each call raises, or None.
+        failure: An error that each call except `forget` raises, or None.
     """
 
     limit: int = 10_000
@@ -169,8 +169,8 @@ class FakeResponses:
     async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored | None:
         """See `ports.responses.ResponseStore`."""
         self._check(stored)
-        kept = self._of(principal).get(stored.id)
-        if kept is None or kept.revision != stored.revision:
+        current = self._of(principal).get(stored.id)
+        if current is None or current.revision != stored.revision:
             return None
         return await self.save(principal, stored, deadline)
 
@@ -201,9 +201,9 @@ class FakeResponses:
             raise self.failure
         return [
             Owned(owner, stored, self._size(stored))
-            for (of, owner), own in self.kept.items()
+            for (response_tenant, owner), own in self.kept.items()
             for stored in own.values()
-            if of == tenant and is_id(stored.id, RESPONSE)
+            if response_tenant == tenant and is_id(stored.id, RESPONSE)
         ]
 
     @staticmethod
@@ -211,7 +211,7 @@ class FakeResponses:
         return len(zlib.compress(msgspec.json.encode([stored.object, stored.items])))
 
     def _check(self, stored: Stored) -> None:
-        if self._size(stored) > _MOST_OF_RESPONSE:
+        if self._size(stored) > _MAX_RESPONSE_BYTES:
             raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
 
 
@@ -236,18 +236,18 @@ class FakeHistory:
         self, principal: Principal, conversation_id: str, title: str, answers_json: bytes, deadline: Deadline
     ) -> Conversation:
         """See `ports.chat_history.History`."""
-        kept = self._of(principal)
-        if len(answers_json) > _MOST_BYTES:
+        own = self._of(principal)
+        if len(answers_json) > _MAX_CONVERSATION_BYTES:
             raise PayloadTooLarge("The conversation is too long for the history.", field="answers")
-        if conversation_id not in kept and len(kept) >= self.limit:
+        if conversation_id not in own and len(own) >= self.limit:
             raise Conflict("The history holds too many conversations already.")
         saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
-        kept[conversation_id] = saved, answers_json
+        own[conversation_id] = saved, answers_json
         return saved
 
     async def read(self, principal: Principal, conversation_id: str, deadline: Deadline) -> bytes:
         """See `ports.chat_history.History`."""
-        return self._found(principal, conversation_id)[1]
+        return self._find(principal, conversation_id)[1]
 
     async def page(self, principal: Principal, count: int, token: str, deadline: Deadline) -> ConversationPage:
         """See `ports.chat_history.History`."""
@@ -255,14 +255,14 @@ class FakeHistory:
 
     async def delete(self, principal: Principal, conversation_id: str, deadline: Deadline) -> None:
         """See `ports.chat_history.History`."""
-        self._found(principal, conversation_id)
+        self._find(principal, conversation_id)
         del self._of(principal)[conversation_id]
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.chat_history.History`."""
         return len(self.users.pop((tenant, owner), {}))
 
-    def _found(self, principal: Principal, conversation_id: str) -> tuple[Conversation, bytes]:
+    def _find(self, principal: Principal, conversation_id: str) -> tuple[Conversation, bytes]:
         try:
             return self._of(principal)[conversation_id]
         except KeyError:

@@ -62,11 +62,11 @@ class FakeIndexes:
             for _, document in sorted(self.there(index).items())
             if all(_meets(document, condition) for condition in conditions)
         ]
-        cut = tuple(
+        listed = tuple(
             replace(each, text=each.text[:text_length], is_truncated=len(each.text) > text_length)
             for each in found[offset : offset + limit]
         )
-        return DocumentPage(cut, len(found))
+        return DocumentPage(listed, len(found))
 
     async def delete(self, principal: Principal, index: str, deadline: Deadline) -> None:
         """See `ports.index_management.Indexes`."""
@@ -77,7 +77,7 @@ class FakeIndexes:
         self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
     ) -> IndexSettings:
         """See `ports.index_management.Indexes`."""
-        made = _known(settings)
+        made = _with_known_model(settings)
         if index in self.indexes:
             raise Conflict(f"Index '{index}' exists already.", resource=index)
         self.indexes[index], self.made[index] = {}, made
@@ -103,7 +103,7 @@ class FakeIndexes:
     ) -> IndexRebuild:
         """See `ports.index_management.Indexes`. `last_rebuild` then reports success."""
         count = len(self.there(index))
-        began = IndexRebuild("running", _known(settings), 0, count, "", "2026-01-01T00:00:00Z", "")
+        began = IndexRebuild("running", _with_known_model(settings), 0, count, "", "2026-01-01T00:00:00Z", "")
         self.rebuilds[index] = replace(
             began, state="succeeded", documents_done=count, finished_at="2026-01-01T00:00:01Z"
         )
@@ -119,7 +119,7 @@ class FakeIndexes:
 
     async def persist(self, principal: Principal, index: str, path: str, deadline: Deadline) -> None:
         """See `ports.index_management.Indexes`."""
-        self.snapshots[posixpath.join(_inside(path), index)] = dict(self.there(index))
+        self.snapshots[posixpath.join(_check_path(path), index)] = dict(self.there(index))
 
     async def list_snapshots(self, principal: Principal, deadline: Deadline) -> tuple[StoredSnapshot, ...]:
         """See `ports.index_management.Indexes`."""
@@ -130,19 +130,19 @@ class FakeIndexes:
 
     async def delete_snapshot(self, principal: Principal, path: str, deadline: Deadline) -> None:
         """See `ports.index_management.Indexes`."""
-        if self.snapshots.pop(_inside(path), None) is None:
+        if self.snapshots.pop(_check_path(path), None) is None:
             raise NotFound(f"There is no snapshot at {path!r}.", resource=path)
 
     async def load(
         self, principal: Principal, index: str, path: str, deadline: Deadline, *, overwrite: bool = False
     ) -> None:
         """See `ports.index_management.Indexes`."""
-        place = posixpath.join(_inside(path), index)
-        if place not in self.snapshots:
-            raise NotFound(f"Path does not exist: {place}", resource=place)
+        snapshot_path = posixpath.join(_check_path(path), index)
+        if snapshot_path not in self.snapshots:
+            raise NotFound(f"Path does not exist: {snapshot_path}", resource=snapshot_path)
         if index in self.indexes and not overwrite:
             raise Conflict(f"Index '{index}' exists.", resource=index)
-        self.indexes[index] = dict(self.snapshots[place])
+        self.indexes[index] = dict(self.snapshots[snapshot_path])
 
     def there(self, index: str) -> Documents:
         """Return the documents of an index.
@@ -155,7 +155,7 @@ class FakeIndexes:
         return self.indexes[index]
 
 
-def _known(settings: IndexSettings) -> IndexSettings:
+def _with_known_model(settings: IndexSettings) -> IndexSettings:
     if settings.embedding not in (None, "fake-embedder", "other-embedder"):
         raise InvalidRequest(f"No such embedding model: '{settings.embedding}'.", field="embedding")
     return replace(settings, embedding=settings.embedding or "fake-embedder")
@@ -166,7 +166,7 @@ def _meets(document: ListedDocument, condition: Equals) -> bool:
     return bool(value == msgspec.json.decode(condition.json_value))
 
 
-def _inside(path: str) -> str:
+def _check_path(path: str) -> str:
     if path.startswith("/") or ".." in path.split("/"):
         raise InvalidRequest("The path is outside the directory of snapshots.", field="path")
     return path

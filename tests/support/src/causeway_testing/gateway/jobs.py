@@ -48,14 +48,14 @@ class FakeJobs:
 
     async def lanes(self, principal: Principal, deadline: Deadline) -> tuple[Lane, ...]:
         """See `ports.jobs.Jobs`. The first unfinished jobs fill the first lane, the next ones the second lane, …"""
-        left = sum(
+        unfinished = sum(
             tenant == principal.tenant and job.state not in ENDED for (tenant, _), job in self.ingest.jobs.items()
         )
         lanes = []
-        for places in (8, 64, 512, None):
-            here = left if places is None else min(left, places)
-            lanes.append(Lane(here, places))
-            left -= here
+        for limit in (8, 64, 512, None):
+            count = unfinished if limit is None else min(unfinished, limit)
+            lanes.append(Lane(count, limit))
+            unfinished -= count
         return tuple(lanes)
 
     async def watch(self, principal: Principal, job_id: str, after: int) -> AsyncGenerator[JobChange | None, None]:

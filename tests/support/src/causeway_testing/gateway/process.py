@@ -43,7 +43,7 @@ async def gateway(**settings: object) -> AsyncIterator[tuple[asyncio.subprocess.
     [port] = free_ports(1)
     process = await spawn(gateway_port=port, **settings)
     try:
-        await answers(port)
+        await wait_until_ready(port)
         yield process, port
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -64,8 +64,12 @@ async def generator_server(servicer: generator_pb2_grpc.GeneratorServiceServicer
     await server.stop(0)
 
 
-async def answers(port: int) -> None:
-    """Wait until a gateway answers on a port."""
+async def wait_until_ready(port: int) -> None:
+    """Wait until a gateway answers on a port.
+
+    Raises:
+        TimeoutError: The gateway does not answer within 90 s.
+    """
     end = time.monotonic() + _START_SECONDS
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         while time.monotonic() < end:

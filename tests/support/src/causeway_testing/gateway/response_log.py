@@ -11,8 +11,8 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Conflict, PayloadTooLarge, RateLimited
 from servicekit.principal import Principal
 
-_MOST_BYTES = 1_000_000
-_READ = 3
+_MAX_ENTRY_BYTES = 1_000_000
+_READ_COUNT = 3
 
 Key = tuple[str, str, str]
 
@@ -25,7 +25,7 @@ class FakeResponseLog:
         reads: The number of reads.
         limit: The maximum number of logs of a tenant.
         logs: The entries of each log.
-        failure: An error that each call raises, or None.
+        failure: An error that each call except `forget` raises, or None.
         watchers: The functions that each new entry is passed to.
         written: The position of the last entry.
     """
@@ -45,7 +45,7 @@ class FakeResponseLog:
     async def append(self, principal: Principal, name: str, entry: Entry, after: int, deadline: Deadline) -> int:
         """See `ports.response_log.ResponseLog`."""
         key = self._of(principal, name)
-        if len(entry.data) > _MOST_BYTES:
+        if len(entry.data) > _MAX_ENTRY_BYTES:
             raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
         await asyncio.sleep(0)
         log = self.logs.get(key, [])
@@ -55,7 +55,7 @@ class FakeResponseLog:
                 return last.position
             raise Conflict(f"Another gateway now writes the log of {name}.", resource=name)
         if not log:
-            self._make_room(principal.tenant)
+            self._delete_oldest(principal.tenant)
         self._write(key, entry)
         return self.written
 
@@ -67,7 +67,7 @@ class FakeResponseLog:
         for on_entry in self.watchers.get(key, ()):
             on_entry(entry)
 
-    def _make_room(self, tenant: str) -> None:
+    def _delete_oldest(self, tenant: str) -> None:
         own = sorted((key for key in self.logs if key[0] == tenant), key=lambda key: key[2].rpartition("_")[2])
         for key in own[: max(0, len(own) - self.limit + 1)]:
             del self.logs[key]
@@ -76,7 +76,7 @@ class FakeResponseLog:
         """See `ports.response_log.ResponseLog`."""
         self.reads += 1
         log = self.logs.get(self._of(principal, name), [])
-        found = [entry for entry in log if entry.position > after][:_READ]
+        found = [entry for entry in log if entry.position > after][:_READ_COUNT]
         before = after
         entries = []
         for entry in found:
@@ -103,9 +103,9 @@ class FakeResponseLog:
 
     async def delete(self, principal: Principal, name: str, deadline: Deadline) -> None:
         """See `ports.response_log.ResponseLog`."""
-        self._bury(self._of(principal, name))
+        self._delete(self._of(principal, name))
 
-    def _bury(self, key: Key) -> None:
+    def _delete(self, key: Key) -> None:
         last = self.logs.get(key, [Entry("")])[-1]
         self.logs[key] = []
         self._write(key, Entry("", ended=True, deleted=True))
@@ -115,7 +115,7 @@ class FakeResponseLog:
         """See `ports.response_log.ResponseLog`."""
         own = [key for key in self.logs if key[:2] == (tenant, owner)]
         for key in own:
-            self._bury(key)
+            self._delete(key)
         return len(own)
 
 

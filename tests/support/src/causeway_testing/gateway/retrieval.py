@@ -160,10 +160,14 @@ class FakeRetriever:
                 raise NotFound(f"No such index: '{index}' exists.", field="index", resource=index)
 
 
-def _reranked(passages: list[Passage], least: float | None) -> tuple[Passage, ...]:
+def _reranked(passages: list[Passage], minimum_score: float | None) -> tuple[Passage, ...]:
     """Return the passages in the order of their reranker scores; unchanged if no passage has such a score."""
     scores = {each.id: each.reranker_score for each in passages if each.reranker_score is not None}
     if not scores:
         return tuple(passages)
-    kept = [each for each in passages if least is None or scores.get(each.id, least - 1) >= least]
-    return tuple(sorted(kept, key=lambda each: (-scores.get(each.id, float("-inf")), each.id)))
+    accepted_passages = [
+        each
+        for each in passages
+        if minimum_score is None or scores.get(each.id, minimum_score - 1) >= minimum_score
+    ]
+    return tuple(sorted(accepted_passages, key=lambda each: (-scores.get(each.id, float("-inf")), each.id)))

@@ -26,7 +26,7 @@ class Cut:
 
 
 class Chunkers(chunkers_pb2_grpc.ChunkersServiceServicer):
-    """The server.
+    """The server, which follows a script or returns sentences.
 
     Attributes:
         cuts: The script. For a growing text, the server waits until the text matches only one cut.
@@ -51,7 +51,7 @@ class Chunkers(chunkers_pb2_grpc.ChunkersServiceServicer):
         self, request: pb.ChunkerTokenizationTaskRequest, context: Any
     ) -> pb.TokenizationResults:
         """Cut a complete text."""
-        self._note(context)
+        self._record_model(context)
         ends = await self._ends(request.text, context, last=True)
         starts = [0, *ends[:-1]]
         tokens = [
@@ -64,7 +64,7 @@ class Chunkers(chunkers_pb2_grpc.ChunkersServiceServicer):
         self, request_iterator: AsyncIterator[pb.BidiStreamingChunkerTokenizationTaskRequest], context: Any
     ) -> AsyncGenerator[pb.ChunkerTokenizationStreamResult, None]:
         """Cut a growing text."""
-        self._note(context)
+        self._record_model(context)
         text, sent = "", 0
         async for request in request_iterator:
             text += request.text_stream
@@ -88,7 +88,7 @@ class Chunkers(chunkers_pb2_grpc.ChunkersServiceServicer):
             await context.abort(grpc.StatusCode.INTERNAL, "told to")
         return [end for end in cut.ends if end <= len(text)]
 
-    def _note(self, context: Any) -> None:
+    def _record_model(self, context: Any) -> None:
         self.models.append(dict(context.invocation_metadata())["mm-model-id"])
 
 

@@ -33,7 +33,7 @@ class DetectorStub:
         requests: The received requests.
         cancelled: The number of cancelled requests.
         running: The number of running requests.
-        most_running: The maximum of ``running``.
+        max_running: The maximum of ``running``.
         url: The URL of the server.
     """
 
@@ -46,7 +46,7 @@ class DetectorStub:
     requests: list[ReceivedRequest] = field(default_factory=list)
     cancelled: int = 0
     running: int = 0
-    most_running: int = 0
+    max_running: int = 0
     url: str = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -61,7 +61,7 @@ class DetectorStub:
             request.transport.abort()
             return web.Response()
         self.running += 1
-        self.most_running = max(self.most_running, self.running)
+        self.max_running = max(self.max_running, self.running)
         try:
             await self.gate.wait()
         except asyncio.CancelledError:

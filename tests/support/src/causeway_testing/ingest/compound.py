@@ -44,12 +44,12 @@ def compound(tree: Tree) -> bytes:
     first = len(large.chain)
     table = [*large.chain, *[_FAT] * count]
     table += [_FREE] * (count * _SECTOR // 4 - len(table))
-    mark, version = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", (0x3E, 3, 0xFFFE, 9, 6)
+    signature, version = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", (0x3E, 3, 0xFFFE, 9, 6)
     small_count = -(-len(small.chain) * 4 // _SECTOR)
-    header = struct.pack("<8s16x5H6xI", mark, *version, 0)
+    header = struct.pack("<8s16x5H6xI", signature, *version, 0)
     header += struct.pack("<9I", count, directory, 0, _CUTOFF, small_table, small_count, _END, 0, first)
-    places = [first + number for number in range(1, count)]
-    header += struct.pack("<108I", *places, *[_FREE] * (108 - len(places)))
+    fat_sectors = [first + number for number in range(1, count)]
+    header += struct.pack("<108I", *fat_sectors, *[_FREE] * (108 - len(fat_sectors)))
     return header + large.content + struct.pack(f"<{len(table)}I", *table)
 
 
@@ -75,18 +75,18 @@ def _add(entries: list[_Entry], parent: int, tree: Tree) -> None:
     """Add the entries of a storage. Each entry is the right sibling of the previous entry."""
     before = None
     for name, content in sorted(tree.items(), key=lambda item: (len(item[0]), item[0].upper())):
-        place = len(entries)
+        index = len(entries)
         if isinstance(content, bytes):
             entries.append(_Entry(name, _STREAM, content))
         else:
             entries.append(_Entry(name, _STORAGE))
         if before is None:
-            entries[parent].child = place
+            entries[parent].child = index
         else:
-            entries[before].right = place
-        before = place
+            entries[before].right = index
+        before = index
         if not isinstance(content, bytes):
-            _add(entries, place, content)
+            _add(entries, index, content)
 
 
 def _directory_entry(entry: _Entry) -> bytes:

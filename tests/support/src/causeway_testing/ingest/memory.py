@@ -1,4 +1,4 @@
-"""The ports in memory for tests, with the contracts of the real ones."""
+"""The ports of ingest in memory for tests, with the contracts of the real adapters."""
 
 import asyncio
 import hashlib
@@ -182,13 +182,13 @@ class MemoryIndex:
 
     async def update(self, job: Job, document: Document) -> bool:
         """See `ingest.ports.Index.update`."""
-        there = await self.find(job, document.document_id)
-        if there is None or not there.has_same_content_as(document):
+        stored = await self.find(job, document.document_id)
+        if stored is None or not stored.has_same_content_as(document):
             raise NotFound("No such document.")
-        _check_age(there, document)
+        _check_age(stored, document)
         key = (job.principal.tenant, job.index, document.document_id)
         updated = replace(
-            there,
+            stored,
             metadata_json=document.metadata_json,
             oids=document.oids,
             groups=document.groups,
@@ -197,14 +197,14 @@ class MemoryIndex:
             generation=document.generation,
         )
         self.documents[key] = (updated, self.documents[key][1])
-        return replace(there, generation=document.generation) != updated
+        return replace(stored, generation=document.generation) != updated
 
     async def store(
         self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
     ) -> None:
         """See `ingest.ports.Index.store`."""
-        there = await self.properties(job)
-        if there is not None and there.space != space:
+        properties = await self.properties(job)
+        if properties is not None and properties.space != space:
             raise Unavailable("The index has vectors of another embedding model.")
         _check_age(await self.find(job, document.document_id), document)
         chunks: list[Chunk] = []
@@ -222,7 +222,7 @@ class MemoryIndex:
     async def members(self, job: Job, document_id: str) -> list[Document]:
         """See `ingest.ports.Index.members`."""
         self._check()
-        return [document for document, _ in self.documents.values() if _outer(document) == document_id]
+        return [document for document, _ in self.documents.values() if _archive_id(document) == document_id]
 
     async def remove(self, job: Job, document_ids: Sequence[str]) -> list[Document]:
         """See `ingest.ports.Index.remove`."""
@@ -263,12 +263,12 @@ class MemoryJobs:
     async def write(self, job: Job, status: Status, revision: int) -> int:
         """See `ingest.ports.Jobs.write`."""
         self._check()
-        _, there = self.records.get(_job_key(job), (None, 0))
-        if there != revision:
+        _, current = self.records.get(_job_key(job), (None, 0))
+        if current != revision:
             raise Conflict("Another state has been recorded.")
-        self.records[_job_key(job)] = (status, there + 1)
+        self.records[_job_key(job)] = (status, current + 1)
         self.history.append((job.job_id, status))
-        return there + 1
+        return current + 1
 
     def _check(self) -> None:
         if self.defect is not None:
@@ -387,12 +387,12 @@ def make_texts(
     return job, content
 
 
-def _outer(document: Document) -> object:
+def _archive_id(document: Document) -> object:
     return json.loads(document.metadata_json or b"{}").get(keys.PART_OF_ID)
 
 
-def _check_age(there: Document | None, document: Document) -> None:
-    if there is not None and there.generation > document.generation:
+def _check_age(stored: Document | None, document: Document) -> None:
+    if stored is not None and stored.generation > document.generation:
         raise StaleGeneration("The index already has a newer version of the document.")
 
 

@@ -68,9 +68,12 @@ class Server:
         calls: The names of the calls.
         created: The requests that created collections.
         indexed: The requests that created payload indexes.
+        metadata: The gRPC metadata of the last call.
         before: A function that is awaited before each call, with the name of the call. It may wait or raise an
-        error. cut_off: The number of next calls that end without a message. params: The replication factor, write
-        consistency and fan-out delay of each collection. api_key: The API key that calls need, or None.
+            error.
+        cut_off: The number of next calls that end without a message.
+        params: The replication factor, write consistency and fan-out delay of each collection.
+        api_key: The API key that calls need, or None.
     """
 
     def __init__(self, url: str, client: AsyncQdrantClient) -> None:
@@ -120,7 +123,7 @@ async def serving(
 
 async def listen(stand_in: Server, port: int, credentials: grpc.ServerCredentials | None = None) -> grpc.aio.Server:
     """Start a gRPC server that answers the calls to a node, and return the gRPC server."""
-    server = grpc.aio.server(interceptors=[_Watching(stand_in)], options=[("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(interceptors=[_CallRecorder(stand_in)], options=[("grpc.so_reuseport", 0)])
     generated: Any = q  # it has no types
     generated.add_PointsServicer_to_server(_Points(stand_in), server)
     generated.add_CollectionsServicer_to_server(_Collections(stand_in), server)
@@ -133,7 +136,7 @@ async def listen(stand_in: Server, port: int, credentials: grpc.ServerCredential
     return server
 
 
-class _Watching(grpc.aio.ServerInterceptor):
+class _CallRecorder(grpc.aio.ServerInterceptor):
     def __init__(self, stand_in: Server) -> None:
         self._stand_in = stand_in
 

@@ -69,7 +69,7 @@ class Node(Server):
         self.is_cut_off = False
         self.excluded: set[tuple[str, Node]] = set()
         self.missed: list[Apply[Any]] = []
-        self.serving: grpc.aio.Server | None = None
+        self.grpc_server: grpc.aio.Server | None = None
         self._cluster = cluster
 
     async def change(self, apply: Apply[T]) -> T:
@@ -89,13 +89,13 @@ class Node(Server):
 
         async def write() -> Any:
             await self.thawed.wait()
-            leader = await self._cluster.lead(self, request)
+            leader = await self._cluster.route_to_leader(self, request)
             if leader.is_cut_off:
                 await apply(leader.client)
                 raise Internal("Failed peer: Tonic error: transport error")
             return await self._cluster.write(request, apply)
 
-        return await asyncio.shield(self._cluster.begin(write()))
+        return await asyncio.shield(self._cluster.run_in_background(write()))
 
     async def read(self, request: Any, ask: Apply[T]) -> T:
         """Search, or count, on one copy."""
@@ -160,24 +160,24 @@ class Cluster:
     async def kill(self, node: Node) -> None:
         """End a node's process."""
         node.is_up = False
-        if node.serving is not None:
-            await node.serving.stop(None)
-            node.serving = None
+        if node.grpc_server is not None:
+            await node.grpc_server.stop(None)
+            node.grpc_server = None
 
     async def start(self, node: Node) -> None:
-        """Start a node's process, which gets the missed writes."""
+        """Start a node's process. Unless `is_behind` is set, the node first gets all that it has missed."""
         if not node.is_behind:
             await self.catch_up(node)
         node.is_up = True
-        node.before = _interrupted(node)
-        node.serving = await listen(node, node.port)
+        node.before = _wait_while_frozen(node)
+        node.grpc_server = await listen(node, node.port)
 
     def freeze(self, node: Node) -> None:
         """Freeze a node's process like SIGSTOP: its connections stay open without an answer."""
         node.thawed.clear()
 
     async def thaw(self, node: Node) -> None:
-        """Let a frozen process continue."""
+        """Continue a frozen process, and copy the writes that its node has missed."""
         node.thawed.set()
         await self.recover(node)
 
@@ -191,7 +191,7 @@ class Cluster:
         await self.catch_up(node)
 
     async def catch_up(self, node: Node) -> None:
-        """Give a node all collections, aliases and missed writes."""
+        """Apply the missed changes of collections and aliases to a node, and copy the writes that it has missed."""
         node.is_behind = False
         missed, node.missed = node.missed, []
         for apply in missed:
@@ -199,7 +199,7 @@ class Cluster:
         await self.recover(node)
 
     async def recover(self, node: Node) -> None:
-        """Copy the missed writes of a node from another one."""
+        """Copy the collections in which a node has missed writes from another node."""
         for name in list(node.outdated):
             source = next(each for each in self.nodes if each is not node and name not in each.outdated)
             if await source.client.collection_exists(name):
@@ -215,15 +215,15 @@ class Cluster:
         nodes = sorted((node for node in self.nodes if not node.is_cut_off), key=lambda node: node is not first)
         return [node for node in nodes if node.is_up and collection not in node.outdated]
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Return a task that goes on in the background."""
+    def run_in_background(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Start a task that continues if its caller is cancelled, and return the task."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         task.add_done_callback(lambda each: each.cancelled() or each.exception())  # otherwise asyncio warns
         return task
 
-    async def lead(self, caller: Node, request: Any) -> Node:
+    async def route_to_leader(self, caller: Node, request: Any) -> Node:
         """Send a write to the node that leads it, and return this node.
 
         Raises:
@@ -239,12 +239,12 @@ class Cluster:
                 return leader
         caller.excluded.add((name, leader))
         if not caller.is_cut_off:
-            self.begin(self._agree(caller, name, leader))
-        how = "Strong" if ordering == q.Strong else "Medium"
-        raise Internal(f"Failed to apply update with {how} ordering via leader peer")
+            self.run_in_background(self._exclude_later(caller, name, leader))
+        ordering_name = "Strong" if ordering == q.Strong else "Medium"
+        raise Internal(f"Failed to apply update with {ordering_name} ordering via leader peer")
 
-    async def _agree(self, caller: Node, name: str, leader: Node) -> None:
-        """Make all nodes exclude a copy, unless its node has recovered in the meantime."""
+    async def _exclude_later(self, caller: Node, name: str, leader: Node) -> None:
+        """Exclude a copy on all nodes after a moment, unless its node has recovered in the meantime."""
         await asyncio.sleep(_CONSENSUS_SECONDS)
         if (name, leader) in caller.excluded:
             leader.outdated.add(name)
@@ -257,10 +257,10 @@ class Cluster:
         """
         name = request.collection_name
         nodes = [node for node in reversed(self.nodes) if name not in node.outdated]
-        writing = {node: self.begin(self._apply(node, name, apply)) for node in nodes}
-        prompt = [task for node, task in writing.items() if not node.lag]
-        if prompt:
-            await asyncio.wait(prompt)
+        writing = {node: self.run_in_background(self._apply(node, name, apply)) for node in nodes}
+        undelayed = [task for node, task in writing.items() if not node.lag]
+        if undelayed:
+            await asyncio.wait(undelayed)
         required = self.params[name]["write_consistency_factor"]
         done = await _first(list(writing.values()), required)
         if len(done) < required:
@@ -336,15 +336,15 @@ async def _copy(source: AsyncQdrantClient, target: AsyncQdrantClient, name: str)
     while True:
         points, offset = await source.scroll(name, limit=256, offset=offset, with_payload=True, with_vectors=True)
         if points:
-            made = [
+            points_to_write = [
                 models.PointStruct(id=each.id, payload=each.payload, vector=each.vector or {}) for each in points
             ]
-            await target.upsert(name, made)
+            await target.upsert(name, points_to_write)
         if offset is None:
             return
 
 
-def _interrupted(node: Node) -> Any:
+def _wait_while_frozen(node: Node) -> Any:
     async def before(_: str) -> None:
         await node.thawed.wait()
 

@@ -29,12 +29,12 @@ from causeway_testing.servers import free_ports
 
 _BEAT_SECONDS = 0.03
 _FROZEN_SECONDS = 0.5
-_ALONE_SECONDS = 30.0
+_NO_NODE_SECONDS = 30.0
 _START_SECONDS = 20.0
 _LEAVE = b"q"
 
 
-class Data:
+class DataProcess:
     """The process with the data of all nodes.
 
     Args:
@@ -45,7 +45,7 @@ class Data:
         self._cluster = Cluster(count, FORWARD_SECONDS)
         self._hosts: dict[str, Node] = {}
         self._attached = 0
-        self._alone = asyncio.Event()
+        self._all_stopped = asyncio.Event()
 
     async def run(self, host: str, port: int) -> None:
         """Serve the nodes until all have stopped, or have been unavailable for 30 seconds."""
@@ -53,8 +53,8 @@ class Data:
         async with server:
             while True:
                 try:
-                    async with asyncio.timeout(_ALONE_SECONDS):
-                        await self._alone.wait()
+                    async with asyncio.timeout(_NO_NODE_SECONDS):
+                        await self._all_stopped.wait()
                         break
                 except TimeoutError:
                     if not self._attached:
@@ -69,16 +69,16 @@ class Data:
         states = await asyncio.start_server(self._answer, "127.0.0.1", port)
         self._attached += 1
         writer.write(json.dumps({"grpc": node.port, "http": port}).encode() + b"\n")
-        left = False
+        was_stopped = False
         try:
-            left = await self._follow(node, reader)
+            was_stopped = await self._follow(node, reader)
         finally:
             self._attached -= 1
             states.close()
             await self._cluster.kill(node)
             writer.close()
-            if left and not self._attached:
-                self._alone.set()
+            if was_stopped and not self._attached:
+                self._all_stopped.set()
 
     async def _follow(self, node: Node, reader: asyncio.StreamReader) -> bool:
         """Freeze and thaw a node with its process until the process ends; return whether it was stopped."""
@@ -122,14 +122,16 @@ async def serve(environment: Mapping[str, str], uri: str | None, bootstrap: str 
     """Run as a node until a signal ends the process."""
     host = environment.get("QDRANT__SERVICE__HOST", "127.0.0.1")
     storage = Path(environment.get("QDRANT__STORAGE__STORAGE_PATH", "storage"))
-    clustered = environment.get("QDRANT__CLUSTER__ENABLED", "false") == "true"
+    is_cluster = environment.get("QDRANT__CLUSTER__ENABLED", "false") == "true"
     storage.mkdir(parents=True, exist_ok=True)
-    own = f"{urlsplit(uri).hostname if uri else host}:{environment.get('QDRANT__CLUSTER__P2P__PORT', '6335')}"
-    data = urlsplit(bootstrap).netloc if bootstrap else own
-    reader, writer = await _data_process(data, None if bootstrap else (storage, 3 if clustered else 1))
-    writer.write(f"{own}\n".encode())
+    own_address = (
+        f"{urlsplit(uri).hostname if uri else host}:{environment.get('QDRANT__CLUSTER__P2P__PORT', '6335')}"
+    )
+    data = urlsplit(bootstrap).netloc if bootstrap else own_address
+    reader, writer = await _data_process(data, None if bootstrap else (storage, 3 if is_cluster else 1))
+    writer.write(f"{own_address}\n".encode())
     ports = json.loads(await reader.readline())
-    listening = [
+    servers = [
         await asyncio.start_server(
             _relay(ports[kind]), host, int(environment[f"QDRANT__SERVICE__{kind.upper()}_PORT"])
         )
@@ -143,7 +145,7 @@ async def serve(environment: Mapping[str, str], uri: str | None, bootstrap: str 
     await cancel_and_wait(beating)
     writer.write(_LEAVE)
     await writer.drain()
-    for each in listening:
+    for each in servers:
         each.close()
 
 
@@ -182,10 +184,10 @@ def _relay(port: int) -> Any:
         except ConnectionError:
             writer.close()
             return
-        there = asyncio.create_task(_pump(reader, inner_writer))
-        back = asyncio.create_task(_pump(inner_reader, writer))
-        await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
-        await cancel_and_wait(there, back)
+        upstream = asyncio.create_task(_pump(reader, inner_writer))
+        downstream = asyncio.create_task(_pump(inner_reader, writer))
+        await asyncio.wait((upstream, downstream), return_when=asyncio.FIRST_COMPLETED)
+        await cancel_and_wait(upstream, downstream)
         writer.close()
         inner_writer.close()
 
@@ -211,11 +213,11 @@ def main() -> None:
         asyncio.run(serve(os.environ, arguments.uri, arguments.bootstrap))
     else:
         host, _, port = arguments.data.rpartition(":")
-        asyncio.run(_hold(arguments.nodes, host, int(port)))
+        asyncio.run(_run_data_process(arguments.nodes, host, int(port)))
 
 
-async def _hold(count: int, host: str, port: int) -> None:
-    await Data(count).run(host, port)
+async def _run_data_process(count: int, host: str, port: int) -> None:
+    await DataProcess(count).run(host, port)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ _RECOVER_SECONDS = 120.0
 
 
 def kinds(*otherwise: str) -> list[str]:
-    """Return the kinds of stores of a test. If a server is running, return those of the server instead."""
+    """Return the given kinds of stores, or with CAUSEWAY_TEST_QDRANT the kinds that use the running server."""
     servers = ["qdrant-server", "qdrant-server-shared"]
     return servers if "CAUSEWAY_TEST_QDRANT" in os.environ else list(otherwise)
 
@@ -106,7 +106,7 @@ class ServerNode:
         return f"http://{self.host}:{self._p2p}"
 
     def lead(self) -> None:
-        """Make this node the first node of a cluster."""
+        """Configure this node as the first node of a cluster."""
         self._peer = self
 
     async def start(self) -> None:
@@ -130,7 +130,7 @@ class ServerNode:
             "QDRANT__TELEMETRY_DISABLED": "true",
         }
         self._process = await asyncio.to_thread(self._run, options, variables)
-        await _until(self._answers, _START_SECONDS)
+        await _wait_until(self._answers, _START_SECONDS)
 
     def _run(self, options: list[str], variables: dict[str, str]) -> "subprocess.Popen[bytes]":
         with (self._directory / "log").open("ab") as log:
@@ -156,7 +156,7 @@ class ServerNode:
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let the process continue."""
+        """Continue the frozen process."""
         self._signal(signal.SIGCONT)
 
     async def peers(self) -> int:
@@ -184,8 +184,8 @@ class ServerNode:
     async def _answers(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            said = (self._directory / "log").read_text(errors="replace")[-2000:]
-            raise AssertionError(f"{self._program} ended with {self._process.returncode}:\n{said}")
+            log_tail = (self._directory / "log").read_text(errors="replace")[-2000:]
+            raise AssertionError(f"{self._program} ended with {self._process.returncode}:\n{log_tail}")
         try:
             await self._get("/collections")
         except httpx.HTTPError:
@@ -218,7 +218,7 @@ async def started(program: Path, directory: Path, count: int) -> AsyncIterator[l
             nodes.append(node)
             await node.start()
         for node in nodes if count > 1 else ():
-            await _until(partial(_knows, node, count), _START_SECONDS)
+            await _wait_until(partial(_knows, node, count), _START_SECONDS)
         yield nodes
     finally:
         for node in reversed(nodes):
@@ -228,14 +228,14 @@ async def started(program: Path, directory: Path, count: int) -> AsyncIterator[l
 async def recovered(nodes: Sequence[ServerNode]) -> None:
     """Wait until every node reports that all copies are active."""
     for node in nodes:
-        await _until(node.is_recovered, _RECOVER_SECONDS)
+        await _wait_until(node.is_recovered, _RECOVER_SECONDS)
 
 
 async def _knows(node: ServerNode, count: int) -> bool:
     return await node.peers() == count
 
 
-async def _until(holds: Callable[[], Awaitable[bool]], seconds: float) -> None:
+async def _wait_until(condition: Callable[[], Awaitable[bool]], seconds: float) -> None:
     async with asyncio.timeout(seconds):
-        while not await holds():  # noqa: ASYNC110  # another process has the state
+        while not await condition():  # noqa: ASYNC110  # another process has the state
             await asyncio.sleep(0.1)

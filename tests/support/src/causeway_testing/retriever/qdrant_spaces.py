@@ -31,15 +31,15 @@ def check(name: str, request: Any) -> None:
 def _is_limited(name: str, request: Any) -> Iterable[bool]:
     match name:
         case "Scroll":
-            yield _names_one(request.filter) or _lists(request.filter)
+            yield _names_incarnation(request.filter) or _lists_entries(request.filter)
         case "Count":
-            yield _names_one(request.filter)
+            yield _names_incarnation(request.filter)
         case "Delete" if request.DESCRIPTOR.name == "DeletePoints":
-            yield _names_one(request.points.filter)
+            yield _names_incarnation(request.points.filter)
         case "SetPayload":
-            yield _names_one(request.points_selector.filter)
+            yield _names_incarnation(request.points_selector.filter)
         case "Upsert":
-            yield _names_one(request.update_filter)
+            yield _names_incarnation(request.update_filter)
             yield from (FIELD in point.payload for point in request.points)
         case "Query":
             yield from _query(request)
@@ -51,16 +51,16 @@ def _is_limited(name: str, request: Any) -> Iterable[bool]:
 
 
 def _query(query: Any) -> Iterable[bool]:
-    yield _names_one(query.filter)
+    yield _names_incarnation(query.filter)
     if query.using == "bm25":
-        yield _names_one(query.params.idf.corpus)
+        yield _names_incarnation(query.params.idf.corpus)
     for each in query.prefetch:
         yield from _query(each)
 
 
-def _names_one(filter_: Any) -> bool:
+def _names_incarnation(filter_: Any) -> bool:
     return any(each.field.key == FIELD and each.field.match.keyword for each in filter_.must)
 
 
-def _lists(filter_: Any) -> bool:
+def _lists_entries(filter_: Any) -> bool:
     return any(list(each.field.match.keywords.strings) in _LISTED for each in filter_.must)

@@ -51,7 +51,7 @@ class TritonPythonModel:
 
 def write_tokenizer(path: Path, words: list[str]) -> None:
     """Write a tokenizer.json with whole words, which joins pairs as BERT does."""
-    vocabulary = {word: at for at, word in enumerate((*_SPECIAL, *words))}
+    vocabulary = {word: index for index, word in enumerate((*_SPECIAL, *words))}
     tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -76,7 +76,7 @@ class RerankServer:
     def __init__(self) -> None:
         self.script: list[int | Any] = []
         self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
-        self.together = self.now = 0
+        self.together = self.running = 0
         self.hold = asyncio.Event()
         self.hold.set()
         self.url = ""
@@ -86,12 +86,12 @@ class RerankServer:
         body = await request.json()
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.requests.append((request.path, headers, body))
-        self.now += 1
-        self.together = max(self.together, self.now)
+        self.running += 1
+        self.together = max(self.together, self.running)
         try:
             await self.hold.wait()
         finally:
-            self.now -= 1
+            self.running -= 1
         if self.script:
             step = self.script.pop(0)
             if isinstance(step, int):
@@ -101,10 +101,12 @@ class RerankServer:
         words = set(body["query"].lower().split())
         texts = body.get("documents") or body["texts"]
         scores = [len(words & set(text.lower().split())) / len(words) for text in texts]
-        order = sorted(range(len(texts)), key=lambda at: -scores[at])
+        order = sorted(range(len(texts)), key=lambda index: -scores[index])
         if request.path.startswith("/tei"):
-            return web.json_response([{"index": at, "score": scores[at]} for at in order])
-        return web.json_response({"results": [{"index": at, "relevance_score": scores[at]} for at in order]})
+            return web.json_response([{"index": index, "score": scores[index]} for index in order])
+        return web.json_response(
+            {"results": [{"index": index, "relevance_score": scores[index]} for index in order]}
+        )
 
 
 @asynccontextmanager

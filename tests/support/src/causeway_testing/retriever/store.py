@@ -73,7 +73,7 @@ class MemoryCollection:
         self.revision = 0
         self._dropped = self._replaced = False
         self._note = b""
-        self._held: set[str] = set()
+        self._own_marks: set[str] = set()
         self._points: dict[str, tuple[ChunkPoint, Document]] = {}
         self._records: dict[str, Document] = {}
         self._marks: set[str] = set()
@@ -85,7 +85,7 @@ class MemoryCollection:
 
     def forget(self) -> None:
         """Make all marks abandoned, as after a restart of the process."""
-        self._held.clear()
+        self._own_marks.clear()
 
     @property
     def remote(self) -> None:
@@ -125,12 +125,12 @@ class MemoryCollection:
         """Return the highest BM25 scores."""
         self._check()
         everything = (point for point, _ in self._points.values())
-        counted = everything if scope.corpus is None else self._in_scope(scope.corpus, None)
-        texts = [set(point.terms.indices) for point in counted if point.terms.indices]
+        corpus = everything if scope.corpus is None else self._in_scope(scope.corpus, None)
+        texts = [set(point.terms.indices) for point in corpus if point.terms.indices]
         idf: dict[int, float] = {}
         for term in terms.indices:
-            having = sum(term in text for text in texts)
-            idf[term] = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
+            document_frequency = sum(term in text for text in texts)
+            idf[term] = math.log(1 + (len(texts) - document_frequency + 0.5) / (document_frequency + 0.5))
         scores = {}
         for point in self._in_scope(scope, ids):
             weights = dict(zip(point.terms.indices, point.terms.weights, strict=True))
@@ -217,14 +217,14 @@ class MemoryCollection:
         """Mark a document."""
         self._check()
         self._marks.add(document_id)
-        self._held.add(document_id)
+        self._own_marks.add(document_id)
         self.revision += 1
 
     async def unmark(self, document_id: str) -> None:
         """Remove a mark."""
         self._check()
         self._marks.discard(document_id)
-        self._held.discard(document_id)
+        self._own_marks.discard(document_id)
 
     async def marked(self) -> list[str]:
         """Return the ids of the marked documents."""
@@ -234,7 +234,7 @@ class MemoryCollection:
     async def abandoned(self) -> list[str]:
         """Return the ids of the documents that were marked before the store was opened."""
         self._check()
-        return list(self._marks - self._held)
+        return list(self._marks - self._own_marks)
 
     async def freeze(self, seconds: float) -> None:
         """Do nothing, because no other process exists."""
@@ -280,10 +280,10 @@ class MemoryCollection:
         self._check()
         for id_, (point, document) in self._points.items():
             fields = [*fields_of(document), ("page", point.chunk.page)]
-            if (ids is None or id_ in ids) and self._is_settled(document) and scope.admits(document, fields):
+            if (ids is None or id_ in ids) and self._is_searchable(document) and scope.admits(document, fields):
                 yield point
 
-    def _is_settled(self, document: Document) -> bool:
+    def _is_searchable(self, document: Document) -> bool:
         if document.document_id not in self._marks:
             return True
         record = self._records.get(document.document_id)
