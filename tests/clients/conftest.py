@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "clients.md"
 CORPUS = ROOT / "examples" / "corpus"
 INDEX = "handbook"
 SCRIPTED = "scripted"
-ENDED = ("succeeded", "unchanged", "failed", "cancelled")
+FINAL_STATES = ("succeeded", "unchanged", "failed", "cancelled")
 READY_SECONDS = 120.0
 INGEST_SECONDS = 240.0
 PROGRAM_SECONDS = 280.0
@@ -54,11 +54,18 @@ class Platform:
         The program gets the URL and the API key in the variables `CAUSEWAY_URL` and `CAUSEWAY_KEY`.
         """
         # The client must not read the settings of this machine for other servers.
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "AZURE_"))}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "AZURE_"))
+        }
         process = await asyncio.create_subprocess_exec(
             *(str(word) for word in command),
             cwd=cwd,
-            env={"TIKTOKEN_CACHE_DIR": TOKENIZERS, **kept, "CAUSEWAY_URL": self.url, "CAUSEWAY_KEY": self.key},
+            env={
+                "TIKTOKEN_CACHE_DIR": TOKENIZERS,
+                **environment,
+                "CAUSEWAY_URL": self.url,
+                "CAUSEWAY_KEY": self.key,
+            },
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -119,7 +126,7 @@ async def _ingest(http: httpx.AsyncClient) -> None:
     assert answer.status_code == 202, answer.text
     end = time.monotonic() + INGEST_SECONDS
     for job in answer.json()["jobs"]:
-        while (state := (await http.get(f"/jobs/{job['id']}")).json()["state"]) not in ENDED:
+        while (state := (await http.get(f"/jobs/{job['id']}")).json()["state"]) not in FINAL_STATES:
             assert time.monotonic() < end, f"job {job['id']} did not end in time"
             await asyncio.sleep(0.05)
         assert state == "succeeded", state

@@ -216,7 +216,7 @@ def _fixtures() -> Server[Any]:
     return server
 
 
-def _with_fixtures() -> ASGIApp:
+def _fixtures_app() -> ASGIApp:
     transport = McpTransport(_fixtures())
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -231,7 +231,7 @@ def _with_fixtures() -> ASGIApp:
     return serve
 
 
-def _gateway() -> ASGIApp:
+def _gateway_app() -> ASGIApp:
     passage = Passage("p1", "docs", "d1", "guide.pdf", "guide.pdf#page=1", "The ferry leaves at nine.", 0.5)
     retriever = FakeRetriever({"docs": [passage]})
     # Agents use only these services.
@@ -249,7 +249,7 @@ def _gateway() -> ASGIApp:
 
 
 @contextlib.asynccontextmanager
-async def _served(app: ASGIApp) -> AsyncIterator[str]:
+async def _serve(app: ASGIApp) -> AsyncIterator[str]:
     with contextlib.closing(listen("127.0.0.1", 0)) as listener:
         server = HttpServer(app, grace=1)
         serving = asyncio.create_task(server.serve([listener]))
@@ -261,14 +261,14 @@ async def _served(app: ASGIApp) -> AsyncIterator[str]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[str]:
     """Serve the gateway, and return the URL of its route for agents."""
-    async with _served(_gateway()) as url:
+    async with _serve(_gateway_app()) as url:
         yield url
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fixtures() -> AsyncIterator[str]:
     """Serve the suite's fixtures, and return their URL."""
-    async with _served(_with_fixtures()) as url:
+    async with _serve(_fixtures_app()) as url:
         yield url
 
 

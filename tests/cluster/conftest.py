@@ -51,7 +51,7 @@ class Pods(Protocol):
         """Kill a pod immediately. A new pod replaces it."""
         ...
 
-    def end(self, pod: str) -> None:
+    def stop(self, pod: str) -> None:
         """Stop a pod gracefully, as an update does, and wait for its end. A new pod replaces it."""
         ...
 
@@ -69,12 +69,12 @@ class Containers:
 
     Args:
         run: The value of the containers' label `causeway.run`.
-        leaving: A directory. While it has a file with a container's name, the container gets no new connections.
+        draining: A directory. While it has a file with a container's name, the container gets no new connections.
             This replaces the preStop hook of a pod.
     """
 
-    def __init__(self, run: str, leaving: Path) -> None:
-        self._leaving = leaving
+    def __init__(self, run: str, draining: Path) -> None:
+        self._draining = draining
         self._docker = os.environ.get("DOCKER", "docker")
         self._labels = ("--filter", f"label=causeway.run={run}")
 
@@ -92,8 +92,8 @@ class Containers:
         _run(self._docker, "kill", pod)
         _run(self._docker, "start", pod)
 
-    def end(self, pod: str) -> None:
-        mark = self._leaving / pod
+    def stop(self, pod: str) -> None:
+        mark = self._draining / pod
         mark.touch()
         time.sleep(_NOTICE_SECONDS)
         _run(self._docker, "stop", pod)
@@ -102,7 +102,7 @@ class Containers:
 
     def replace(self, service: str) -> None:
         for pod in self.of(service):
-            self.end(pod)
+            self.stop(pod)
             time.sleep(_NOTICE_SECONDS)
 
     def kill_node(self) -> None:
@@ -124,7 +124,7 @@ class Kubernetes:
         self._kubectl = (kubectl, "--context", context, "--namespace", namespace)
 
     def of(self, service: str) -> list[str]:
-        return [f"pod/{each['metadata']['name']}" for each in not_terminating(self._pods(service))]
+        return [f"pod/{each['metadata']['name']}" for each in active_pods(self._pods(service))]
 
     def _pods(self, service: str) -> list[dict[str, Any]]:
         options = ("--selector", f"app.kubernetes.io/name={service}", "--output", "json")
@@ -137,7 +137,7 @@ class Kubernetes:
     def kill(self, pod: str) -> None:
         _run(*self._kubectl, "delete", pod, "--force", "--grace-period=0")
 
-    def end(self, pod: str) -> None:
+    def stop(self, pod: str) -> None:
         _run(*self._kubectl, "delete", pod, "--timeout=300s")
 
     def replace(self, service: str) -> None:
@@ -154,9 +154,9 @@ class Kubernetes:
         _run(*self._kubectl, "rollout", "status", owner, "--timeout=600s")
 
     def kill_node(self) -> None:
-        node = not_terminating(self._pods("gateway"))[0]["spec"]["nodeName"]
+        node = active_pods(self._pods("gateway"))[0]["spec"]["nodeName"]
         for service in REPLICATED:
-            for pod in not_terminating(self._pods(service)):
+            for pod in active_pods(self._pods(service)):
                 if pod["spec"]["nodeName"] == node:
                     self.kill(f"pod/{pod['metadata']['name']}")
 
@@ -169,8 +169,8 @@ class Kubernetes:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def not_terminating(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the pods that run and are not terminating."""
+def active_pods(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the pods that are running and not terminating."""
     running = [each for each in pods if each["status"]["phase"] == "Running"]
     return [each for each in running if "deletionTimestamp" not in each["metadata"]]
 
@@ -198,7 +198,7 @@ class Asker:
         """Return an HTTP client that has no connections yet."""
         return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=60)
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait until a gateway reaches every service."""
         for _ in range(int(READY_SECONDS * 5)):
             try:
@@ -218,7 +218,7 @@ class Asker:
             assert answer.status_code == httpx.codes.ACCEPTED, answer.text
             return str(answer.json()["jobs"][0]["id"])
 
-    async def finished(self, job: str) -> str:
+    async def wait_for_end(self, job: str) -> str:
         """Wait until a job has ended, and return its state."""
         for _ in range(int(READY_SECONDS * 5)):
             try:
@@ -236,6 +236,6 @@ class Asker:
 async def asker(running: None) -> AsyncIterator[Asker]:
     """Return a client of the running platform. Wait before and after each test until the platform is ready."""
     asker = Asker(os.environ["CAUSEWAY_E2E_URL"], os.environ["CAUSEWAY_E2E_KEY"])
-    await asker.ready()
+    await asker.wait_until_ready()
     yield asker
-    await asker.ready()
+    await asker.wait_until_ready()

@@ -20,7 +20,7 @@ CALL = '"event": "call answered"'
 async def indexed(asker: Any) -> None:
     """Fill the index that the questions use."""
     job = await asker.upload(INDEX, "buoys.md", TEXT)
-    assert await asker.finished(job) in ("succeeded", "unchanged")
+    assert await asker.wait_for_end(job) in ("succeeded", "unchanged")
 
 
 async def ask(asker: Any, number: int) -> str:
@@ -43,24 +43,24 @@ async def ask(asker: Any, number: int) -> str:
     return "whole" if "thoughts" in lines[-1]["context"] else "broken"
 
 
-async def under_load(asker: Any, during: Any, askers: int = 6) -> list[str]:
+async def under_load(asker: Any, action: Any, askers: int = 6) -> list[str]:
     """Return the results of all questions before, during and after an action."""
-    ended: list[str] = []
-    going = True
+    results: list[str] = []
+    is_running = True
 
     async def ask_repeatedly(first: int) -> None:
         number = first
-        while going:
-            ended.append(await ask(asker, number))
+        while is_running:
+            results.append(await ask(asker, number))
             number += askers
 
     tasks = [asyncio.create_task(ask_repeatedly(first)) for first in range(askers)]
     await asyncio.sleep(1)
-    await during()
+    await action()
     await asyncio.sleep(2)
-    going = False
+    is_running = False
     await asyncio.gather(*tasks)
-    return ended
+    return results
 
 
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator", "ingest", "retriever"])
@@ -71,7 +71,7 @@ async def test_every_replica_serves(asker: Any, pods: Any, service: str) -> None
     for turn in range(10):
         await asyncio.gather(*(ask(asker, number) for number in range(8)))
         jobs = [await asker.upload(INDEX, f"turn-{turn}-{n}.md", f"# Turn\n\nTide {turn} {n}.") for n in range(4)]
-        assert {await asker.finished(job) for job in jobs} <= {"succeeded", "unchanged"}
+        assert {await asker.wait_for_end(job) for job in jobs} <= {"succeeded", "unchanged"}
         idle = [pod for pod in replicas if SERVED.get(service, CALL) not in pods.log(pod)]
         if not idle:
             return
@@ -81,18 +81,18 @@ async def test_every_replica_serves(asker: Any, pods: Any, service: str) -> None
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
 async def test_a_pod_that_stops_loses_no_answer(asker: Any, pods: Any, service: str) -> None:
     """While a pod stops, all running and new streams complete."""
-    gone = pods.of(service)[0]
-    ended = await under_load(asker, lambda: asyncio.to_thread(pods.end, gone))
-    assert len(ended) > 6
-    assert set(ended) == {"whole"}
+    pod_name = pods.of(service)[0]
+    results = await under_load(asker, lambda: asyncio.to_thread(pods.stop, pod_name))
+    assert len(results) > 6
+    assert set(results) == {"whole"}
 
 
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
 async def test_an_update_loses_no_answer(asker: Any, pods: Any, service: str) -> None:
     """Each question is answered while all pods of a service are replaced."""
-    ended = await under_load(asker, lambda: asyncio.to_thread(pods.replace, service))
-    assert len(ended) > 6
-    assert set(ended) == {"whole"}
+    results = await under_load(asker, lambda: asyncio.to_thread(pods.replace, service))
+    assert len(results) > 6
+    assert set(results) == {"whole"}
 
 
 async def test_a_lost_machine_interrupts_only_its_own_answers(asker: Any, pods: Any) -> None:
@@ -100,11 +100,11 @@ async def test_a_lost_machine_interrupts_only_its_own_answers(asker: Any, pods: 
     soon recovers.
     """
     job = await asker.upload(INDEX, "machine.md", f"{TEXT}\n\nA machine was lost.")
-    ended = await under_load(asker, lambda: asyncio.to_thread(pods.kill_node))
-    assert "whole" in ended
-    await asker.ready()
+    results = await under_load(asker, lambda: asyncio.to_thread(pods.kill_node))
+    assert "whole" in results
+    await asker.wait_until_ready()
     assert {await ask(asker, number) for number in range(12)} == {"whole"}
-    assert await asker.finished(job) in ("succeeded", "unchanged")
+    assert await asker.wait_for_end(job) in ("succeeded", "unchanged")
 
 
 @pytest.mark.skipif(
@@ -129,13 +129,13 @@ def test_the_network_policies_are_enforced(pods: Any, service: str, host: str, p
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
 async def test_a_killed_pod_interrupts_only_its_own_answers(asker: Any, pods: Any, service: str) -> None:
     """If a pod is killed, only the clients of this pod get errors, and the platform soon recovers."""
-    gone = pods.of(service)[0]
-    ended = await under_load(asker, lambda: asyncio.to_thread(pods.kill, gone))
-    lost = [each for each in ended if each != "whole"]
-    assert len(lost) <= 6 * 4, f"of {len(ended)} answers {len(lost)} were lost"
+    pod_name = pods.of(service)[0]
+    results = await under_load(asker, lambda: asyncio.to_thread(pods.kill, pod_name))
+    lost = [each for each in results if each != "whole"]
+    assert len(lost) <= 6 * 4, f"of {len(results)} answers {len(lost)} were lost"
     if service != "gateway":
         assert "broken" not in lost
-    await asker.ready()
+    await asker.wait_until_ready()
     assert {await ask(asker, number) for number in range(12)} == {"whole"}
 
 
@@ -143,4 +143,4 @@ async def test_a_job_outlives_its_worker(asker: Any, pods: Any) -> None:
     """Accepted jobs succeed although their worker is killed."""
     jobs = [await asker.upload(INDEX, f"long-{n}.md", TEXT * 5 + f"\n\nNumber {n}.\n") for n in range(6)]
     await asyncio.to_thread(pods.kill, pods.of("ingest")[0])
-    assert {await asker.finished(job) for job in jobs} <= {"succeeded", "unchanged"}
+    assert {await asker.wait_for_end(job) for job in jobs} <= {"succeeded", "unchanged"}

@@ -15,7 +15,7 @@ INDEX = "cluster-rolling"
 # Stores are left out: with one server, an update of NATS or Qdrant is a short outage (docs/deploy.md).
 REPLACED = ("generator", "guardrails", "retriever", "ingest", "gateway")
 CLIENTS = 8  # clients of each kind
-_DONE = ("succeeded", "unchanged")
+_SUCCESS_STATES = ("succeeded", "unchanged")
 _TRIES = 200
 
 
@@ -32,7 +32,7 @@ class Load:
 
     def __init__(self, asker: Any) -> None:
         self._asker = asker
-        self._going = True
+        self._is_running = True
         self.outcomes: collections.Counter[str] = collections.Counter()
         self.jobs: dict[str, str] = {}
 
@@ -45,12 +45,12 @@ class Load:
             await work()
             await asyncio.sleep(2)
         finally:
-            self._going = False
+            self._is_running = False
             await asyncio.gather(*clients)
 
     async def _run(self, kind: Callable[[httpx.AsyncClient, str], Awaitable[str]], client: int) -> None:
         turn = 0
-        while self._going:
+        while self._is_running:
             turn += 1
             try:
                 async with self._asker.client() as http:
@@ -97,16 +97,16 @@ class Load:
         if answer.status_code != httpx.codes.ACCEPTED:
             return str(answer.status_code)
         job = self.jobs[name] = answer.json()["jobs"][0]["id"]
-        known = ""
+        last_id = ""
         for _ in range(_TRIES):
-            status, last, known = await self._watched(job, known)
+            status, last, last_id = await self._read_events(job, last_id)
             if last != "reconnect":
                 return "ok" if status == httpx.codes.NO_CONTENT or last == "end" else f"{status} {last}"
         return "never ended"
 
-    async def _watched(self, job: str, known: str) -> tuple[int, str, str]:
+    async def _read_events(self, job: str, last_id: str) -> tuple[int, str, str]:
         """Return the status of one stream of events, its last event, and its last id."""
-        last, headers = "", {"last-event-id": known}
+        last, headers = "", {"last-event-id": last_id}
         async with (
             self._asker.client() as http,
             http.stream("GET", f"/jobs/{job}/events", headers=headers) as events,
@@ -114,13 +114,16 @@ class Load:
             async for line in events.aiter_lines():
                 field, _, value = line.partition(": ")
                 last = value if field == "event" else last
-                known = value if field == "id" else known
-        return events.status_code, last, known
+                last_id = value if field == "id" else last_id
+        return events.status_code, last, last_id
 
 
 async def test_every_service_is_replaced_under_load(asker: Any, pods: Any) -> None:
     """No request fails, each accepted document is stored exactly once, and no job becomes a dead letter."""
-    assert await asker.finished(await asker.upload(INDEX, "first.md", "# Berth\n\nThe berth is deep.\n")) in _DONE
+    assert (
+        await asker.wait_for_end(await asker.upload(INDEX, "first.md", "# Berth\n\nThe berth is deep.\n"))
+        in _SUCCESS_STATES
+    )
     load = Load(asker)
 
     async def replace() -> None:
@@ -128,12 +131,12 @@ async def test_every_service_is_replaced_under_load(asker: Any, pods: Any) -> No
             if len(pods.of(service)) == 1:  # the retriever with the embedded store, which can have only one pod
                 continue
             await asyncio.to_thread(pods.replace, service)
-            await asker.ready()
+            await asker.wait_until_ready()
 
     await load.during(replace)
     assert set(load.outcomes) == {"ok"}, load.outcomes
     for job in load.jobs.values():
-        assert await asker.finished(job) in _DONE
+        assert await asker.wait_for_end(job) in _SUCCESS_STATES
     async with asker.client() as http:
         found = (await http.get("/documents", params={"index": INDEX, "limit": 1000})).json()["documents"]
         dead = (await http.get("/jobs/dead")).json()["jobs"]

@@ -134,7 +134,7 @@ class Answer:
 
 @pytest.fixture
 def make_response() -> Callable[[str, int, str], ScriptedResponse]:
-    """Return a function that makes a stub's response from a body, a status and a media type."""
+    """Return a function that returns a stub's response for a body, a status and a media type."""
     return lambda body, status, media: ScriptedResponse(body.encode(), status, media)
 
 
@@ -152,16 +152,16 @@ def start_stack(tmp_path_factory: pytest.TempPathFactory) -> StartStack:
         directory = tmp_path_factory.mktemp("conformance")
         model, detector, chunker = Recorder(), Recorder(), Chunkers()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_serving(chunker, model, detector))
-            configured = {
+            stack.enter_context(_serve_stubs(chunker, model, detector))
+            detectors_file = {
                 "chunkers": {name: {"target": chunker.target, "protocol": "caikit"} for name in chunkers},
                 "detectors": {name: {**settings, "url": detector.url} for name, settings in detectors.items()},
             }
-            (directory / "detectors.yaml").write_text(yaml.safe_dump(configured))
+            (directory / "detectors.yaml").write_text(yaml.safe_dump(detectors_file))
             profile = {"name": "reference", "mount": "reference", "guardrails_wire": "orchestrator"}
             allowed = {"allow": {"indexes": "any", "models": "any"}}
             (directory / "frontends.yaml").write_text(yaml.safe_dump({"frontends": [profile | allowed]}))
-            url = stack.enter_context(_processes(directory, model, models))
+            url = stack.enter_context(_run_services(directory, model, models))
             http = stack.enter_context(httpx.Client(base_url=url, timeout=60))
             yield Stack(http, model, detector, chunker)
 
@@ -169,7 +169,7 @@ def start_stack(tmp_path_factory: pytest.TempPathFactory) -> StartStack:
 
 
 @contextlib.contextmanager
-def _serving(chunkers: Chunkers, *recorders: Recorder) -> Iterator[None]:
+def _serve_stubs(chunkers: Chunkers, *recorders: Recorder) -> Iterator[None]:
     """Run the servers in their own event loop during the block."""
     loop = asyncio.new_event_loop()
     runners: list[web.AppRunner] = []
@@ -204,7 +204,7 @@ def _serving(chunkers: Chunkers, *recorders: Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _processes(directory: Path, model: Recorder, models: list[str]) -> Iterator[str]:
+def _run_services(directory: Path, model: Recorder, models: list[str]) -> Iterator[str]:
     """Run the gateway, the guardrails service and the generator, and yield the gateway's URL."""
     gateway, guardrails, generator, unused = free_ports(4)
     environment = {
@@ -220,14 +220,14 @@ def _processes(directory: Path, model: Recorder, models: list[str]) -> Iterator[
         "CAUSEWAY_GUARDRAILS_DETECTORS_FILE": str(directory / "detectors.yaml"),
         "CAUSEWAY_MODELS_FILE": str(directory / "models.yaml"),
     }
-    served = {
+    models_file = {
         "servers": {"recorder": {"kind": "openai", "url": f"{model.url}/v1"}},
         "models": [{"name": name, "deployments": [{"server": "recorder", "model": name}]} for name in models],
         # A failed server of one case must not affect the next case.
         "circuit": {"failures": 1000, "seconds": 1},
         "retries": {"most": 0, "within": 0},
     }
-    (directory / "models.yaml").write_text(yaml.safe_dump(served))
+    (directory / "models.yaml").write_text(yaml.safe_dump(models_file))
     running = []
     try:
         for service in ("guardrails", "generator", "gateway"):

@@ -44,7 +44,7 @@ def test_case(case: Case, wire: str, stack: Any, make_response: Callable[..., An
     payloads = [payload for _, payload in answer.events] if answer.status == 200 else []
     if "joined" in case:
         assert payloads[-1] == "[DONE]", answer.text
-        assert_within(case["answer"], _joined(payloads[:-1]), answer.text)
+        assert_within(case["answer"], _join(payloads[:-1]), answer.text)
     elif "events" in case or "tail" in case:
         if case.get("by_choice"):
             payloads = sorted(payloads[:-1], key=lambda each: each["choices"][0]["index"]) + payloads[-1:]
@@ -83,8 +83,8 @@ def assert_within(expected: Any, found: Any, text: str = "", path: str = "") -> 
     elif isinstance(expected, list):
         assert isinstance(found, list), f"{path}: {found}\n{text}"
         assert len(found) == len(expected), f"{path}: {found}\n{text}"
-        for at, value in enumerate(expected):
-            assert_within(value, found[at], text, f"{path}[{at}]")
+        for index, value in enumerate(expected):
+            assert_within(value, found[index], text, f"{path}[{index}]")
     else:
         assert found == expected, f"{path}: {found!r} is not {expected!r}\n{text}"
 
@@ -97,26 +97,26 @@ def _request(case: Case) -> tuple[bytes, str]:
     return json.dumps(case["body"]).encode(), "application/json"
 
 
-def _joined(payloads: list[Any]) -> dict[str, Any]:
+def _join(payloads: list[Any]) -> dict[str, Any]:
     """Join the events of a stream, and return one answer with all texts, findings and warnings."""
-    whole: dict[str, Any] = {"content": "", "finish_reason": None, "detections": {}, "warnings": set()}
+    joined: dict[str, Any] = {"content": "", "finish_reason": None, "detections": {}, "warnings": set()}
     for payload in payloads:
         for choice in payload["choices"]:
-            whole["content"] += choice.get("delta", {}).get("content") or choice.get("text") or ""
-            whole["finish_reason"] = choice.get("finish_reason") or whole["finish_reason"]
+            joined["content"] += choice.get("delta", {}).get("content") or choice.get("text") or ""
+            joined["finish_reason"] = choice.get("finish_reason") or joined["finish_reason"]
         for side, entries in payload.get("detections", {}).items():
-            found = whole["detections"].setdefault(side, [])
+            found = joined["detections"].setdefault(side, [])
             found += [entry for entry in entries if entry["results"]]
-        whole["warnings"] |= {warning["type"] for warning in payload.get("warnings", ())}
-    whole["warnings"] = sorted(whole["warnings"])
-    return whole
+        joined["warnings"] |= {warning["type"] for warning in payload.get("warnings", ())}
+    joined["warnings"] = sorted(joined["warnings"])
+    return joined
 
 
 def _model_response(request: Any, case: Case, make_response: Callable[..., Any]) -> Any:
-    own = case.get("answers")
-    if own is not None and "events" not in own:
-        return make_response(json.dumps(own["json"]), own.get("status", 200), "application/json")
-    if own is None and not request.body.get("stream"):
+    scripted = case.get("answers")
+    if scripted is not None and "events" not in scripted:
+        return make_response(json.dumps(scripted["json"]), scripted.get("status", 200), "application/json")
+    if scripted is None and not request.body.get("stream"):
         plain = request.path.endswith("/v1/completions")
         texts = ["".join(pieces) for pieces in _choices(case)]
         choices = [
@@ -126,14 +126,16 @@ def _model_response(request: Any, case: Case, make_response: Callable[..., Any])
         ]
         words = sum(map(len, _choices(case)))
         usage = {"prompt_tokens": 8, "completion_tokens": words, "total_tokens": 8 + words}
-        whole = {
+        joined = {
             "id": "cmpl-1",
             "object": "text_completion" if plain else "chat.completion",
             "choices": choices,
             "usage": usage,
         }
-        return make_response(json.dumps(whole), 200, "application/json")
-    return make_response(_events(own["events"] if own else _pieces(request, case)), 200, "text/event-stream")
+        return make_response(json.dumps(joined), 200, "application/json")
+    return make_response(
+        _events(scripted["events"] if scripted else _pieces(request, case)), 200, "text/event-stream"
+    )
 
 
 def _choices(case: Case) -> list[list[str]]:

@@ -22,14 +22,14 @@ import pytest
 import yaml
 from causeway_testing.guardrails.caikit import Cut
 
-GIVEN = os.environ["CAUSEWAY_CONFORMANCE_CASES"]
+CASES_FILE = os.environ["CAUSEWAY_CONFORMANCE_CASES"]
 MOUNT = "/reference"
 WHOLE = "whole_doc_chunker"
 """The only built-in chunker of the reference."""
 
 Case = dict[str, Any]
 
-DOCUMENT: dict[str, Any] = json.loads(Path(GIVEN).read_text())
+DOCUMENT: dict[str, Any] = json.loads(Path(CASES_FILE).read_text())
 CASES: list[Case] = DOCUMENT["cases"]
 LISTED = yaml.safe_load(Path(__file__).with_name("differences.yaml").read_text())
 DIFFERENCES: dict[str, str] = LISTED["always"]
@@ -58,7 +58,7 @@ def tally() -> Iterator[Counter[str]]:
     """Count the results of the cases, and print them at the end."""
     counted: Counter[str] = Counter()
     yield counted
-    lines = [f"{GIVEN}: {sum(counted.values())} cases, {counted['same']} equal to the reference,"]
+    lines = [f"{CASES_FILE}: {sum(counted.values())} cases, {counted['same']} equal to the reference,"]
     lines += [f"{counted['different']} different as expected:"]
     reasons = DIFFERENCES | TIMING
     lines += [f"  {case['name']}: {reasons[case['name']]}" for case in CASES if case["name"] in reasons]
@@ -163,12 +163,12 @@ def _detector_response(request: Any, responses: list[Case]) -> Any:
     for text in request.body["contents"]:
         found: list[Any] = []
         for each in scripted:
-            for known, given in _pairs(each):
-                if (at := _place(text, known)) is None:
+            for case_text, given in _pairs(each):
+                if (at := _position_in(text, case_text)) is None:
                     continue
                 if given is None:
                     return _response(each["then"])
-                found += _moved(given, at, text)
+                found += _shift(given, at, text)
         results.append(found)
     return _response({"status": 200, "json": results})
 
@@ -183,47 +183,53 @@ def _pairs(response: Case) -> Iterator[tuple[str, Any]]:
         yield text, (given[at] if at < len(given) else []) if isinstance(given, list) else None
 
 
-def _place(text: str, known: str) -> int | None:
+def _position_in(text: str, case_text: str) -> int | None:
     """Return the position of our text in a text of the case, or None if the case's text does not contain it.
 
     The reference divides texts into sentences slightly differently: white space between two sentences may belong to
     either, and one text of the case may be several of our texts. The position can be negative.
     """
     bare = text.strip()
-    at = known.find(bare) if bare else -1
+    at = case_text.find(bare) if bare else -1
     return at - (len(text) - len(text.lstrip())) if at >= 0 else None
 
 
-def _moved(results: list[Any], at: int, text: str) -> list[Any]:
-    moved = []
+def _shift(results: list[Any], at: int, text: str) -> list[Any]:
+    shifted = []
     for result in results:
         start, end = result["start"] - at, result["end"] - at
         if 0 <= start <= end <= len(text):
-            moved.append({**result, "start": start, "end": end})
-    return moved
+            shifted.append({**result, "start": start, "end": end})
+    return shifted
 
 
 def _equal_bodies(body: Any, expected: Any) -> bool:
     # The index of a tool call only connects the pieces of a stream.
-    return bool(_plain(_unnumbered(body)) == _plain(_unnumbered(expected)))
+    return bool(_without_empty_members(_without_index(body)) == _without_empty_members(_without_index(expected)))
 
 
-def _unnumbered(value: Any) -> Any:
+def _without_index(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _unnumbered(each) for name, each in value.items() if name != "index"}
-    return [_unnumbered(each) for each in value] if isinstance(value, list) else value
+        return {name: _without_index(each) for name, each in value.items() if name != "index"}
+    return [_without_index(each) for each in value] if isinstance(value, list) else value
 
 
 # --- comparison ---------------------------------------------------------------------------------------------
 
 
-def _plain(value: Any) -> Any:
+def _without_empty_members(value: Any) -> Any:
     """Remove members that are null, and detections, warnings, tools and evidence that are empty."""
     if isinstance(value, dict):
-        kept = {name: _plain(each) for name, each in value.items() if each is not None}
+        members_with_value = {
+            name: _without_empty_members(each) for name, each in value.items() if each is not None
+        }
         empty = ("detections", "warnings", "tools", "evidences", "evidence")
-        return {name: each for name, each in kept.items() if each or name not in empty or isinstance(each, int)}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {
+            name: each
+            for name, each in members_with_value.items()
+            if each or name not in empty or isinstance(each, int)
+        }
+    return [_without_empty_members(each) for each in value] if isinstance(value, list) else value
 
 
 def _same(actual: Any, expected: Any) -> bool:
@@ -236,14 +242,14 @@ def _same(actual: Any, expected: Any) -> bool:
     return bool(actual == expected)
 
 
-def _steps(events: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def _normalize(events: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """Return events in a normal form: the finish reason of a choice is a separate event, and the events are sorted
     by choice.
     """
     steps: list[tuple[int, str, Any]] = []
     last = 0
     for kind, payload in events:
-        plain = _plain(payload)
+        plain = _without_empty_members(payload)
         choices = plain.get("choices") if isinstance(plain, dict) else None
         index = choices[0]["index"] if choices else 1 << 20
         last = max(last, index)
@@ -264,15 +270,15 @@ def _problems(case: Case, answer: Any) -> Iterator[str]:
         yield f"status {answer.status}, not {case['expected_status']}: {answer.text[:500]}"
         return
     if "expected_body" in case:
-        actual, expected = _plain(answer.body), _plain(case["expected_body"])
+        actual, expected = _without_empty_members(answer.body), _without_empty_members(case["expected_body"])
         prefix = case.get("match") == "details startswith"
         if prefix and actual["code"] == expected["code"] and actual["details"].startswith(expected["details"]):
             return
         if not _same(actual, expected):
             yield f"{actual} is not {expected}"
     elif "expected_stream" in case:
-        actual = _steps(answer.events)
-        expected = _steps([(each.get("event", ""), each["data"]) for each in case["expected_stream"]])
+        actual = _normalize(answer.events)
+        expected = _normalize([(each.get("event", ""), each["data"]) for each in case["expected_stream"]])
         if not _same([list(each) for each in actual], [list(each) for each in expected]):
             yield "\n".join(["actual", *map(str, actual), "expected", *map(str, expected)])
     else:
@@ -304,12 +310,12 @@ def _problem(assertion: Case, answer: Any) -> Iterator[str]:
     elif expr.startswith("detections.contains(&Detection{"):
         expected = _detection(assertion["expr"])
         found = answer.body["detections"]["output"][0]["results"]
-        if not any(_same(_plain(each), expected) for each in found):
+        if not any(_same(_without_empty_members(each), expected) for each in found):
             yield f"{expected} is not among {found}"
         return
     else:
         actual, assertion = _evaluate(expr, assertion, answer)
-    if not _same(_plain(actual), _plain(assertion["equals"])):
+    if not _same(_without_empty_members(actual), _without_empty_members(assertion["equals"])):
         yield f"{assertion['expr']}: {actual} is not {assertion['equals']}"
 
 

@@ -90,39 +90,47 @@ class Route:
 
     path: str
     stream: bool
-    more: tuple[tuple[str, Any], ...] = ()
+    members: tuple[tuple[str, Any], ...] = ()
 
     @property
-    def orchestrator(self) -> bool:
+    def is_orchestrator(self) -> bool:
         """Return whether this is a route of the guardrails orchestrator."""
         return self.path.startswith("/api/v2/")
 
     @property
-    def text(self) -> bool:
+    def has_prompt(self) -> bool:
         """Return whether the request has a prompt instead of messages, and the answer has a text."""
         return self.path.startswith("/api/v2/text/") or self.path == "/v1/completions"
 
     @property
-    def responses(self) -> bool:
+    def is_responses(self) -> bool:
         """Return whether this is a route of the Responses API."""
         return self.path.startswith("/v1/responses")
 
     @property
-    def openai(self) -> bool:
+    def has_openai_format(self) -> bool:
         """Return whether answers have OpenAI's format, and a request names its detectors at the top of its body."""
-        return self.orchestrator or self.path.startswith(("/v1/", "/openai/"))
+        return self.is_orchestrator or self.path.startswith(("/v1/", "/openai/"))
 
     def with_detectors(self, detectors: dict[str, Any]) -> dict[str, Any]:
         """Return the members of a body that name detectors."""
-        return {"detectors": detectors} if self.openai else {"context": {"overrides": {"detectors": detectors}}}
+        return (
+            {"detectors": detectors}
+            if self.has_openai_format
+            else {"context": {"overrides": {"detectors": detectors}}}
+        )
 
-    def body(self, messages: list[dict[str, str]], more: dict[str, Any]) -> dict[str, Any]:
-        """Return a request body with these messages and more members."""
-        if self.responses:
-            return {"input": [item for each in messages for item in items_of(each)], **dict(self.more), **more}
+    def body(self, messages: list[dict[str, str]], members: dict[str, Any]) -> dict[str, Any]:
+        """Return a request body with these messages and further members."""
+        if self.is_responses:
+            return {
+                "input": [item for each in messages for item in items_of(each)],
+                **dict(self.members),
+                **members,
+            }
         text = self.path.startswith(("/api/v2/text/", "/v1/completions"))
         content = {"prompt": messages[-1]["content"]} if text else {"messages": messages}
-        return {**content, **dict(self.more), **more}
+        return {**content, **dict(self.members), **members}
 
 
 def items_of(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -179,19 +187,21 @@ class World:
     responses: FakeResponses
     keys: ContentKeys
 
-    async def ask(self, route: Route, mount: str, tokens: Sequence[str], **more: Any) -> tuple[int, bytes]:
+    async def ask(self, route: Route, mount: str, tokens: Sequence[str], **members: Any) -> tuple[int, bytes]:
         """Send a request, and return the status and the bytes of the answer. The model generates the given
         tokens.
         """
         script: list[Any] = [[Start(b'{"id":"x","model":"m"}')], *([Delta(0, token)] for token in tokens)]
-        return await self.ask_with_events(route, mount, [*script, [Finish(0, "stop"), Usage(1, 1)]], **more)
+        return await self.ask_with_events(route, mount, [*script, [Finish(0, "stop"), Usage(1, 1)]], **members)
 
-    async def ask_with_events(self, route: Route, mount: str, script: list[Any], **more: Any) -> tuple[int, bytes]:
+    async def ask_with_events(
+        self, route: Route, mount: str, script: list[Any], **members: Any
+    ) -> tuple[int, bytes]:
         """Send a request, and return the status and the bytes of the answer. The model server sends the given
         events.
         """
         self.generator.script = script
-        body = json.dumps(route.body(more.pop("messages", QUESTION), more)).encode()
+        body = json.dumps(route.body(members.pop("messages", QUESTION), members)).encode()
         scope = {
             "type": "http",
             "http_version": "1.1",
@@ -274,11 +284,11 @@ def objects(route: Route, body: bytes) -> list[Any]:
     if not route.stream:
         return [json.loads(body)]
     text = body.decode()
-    if route.responses:
+    if route.is_responses:
         *events, rest = text.split("\n\n")
         assert rest == ""
         return [json.loads(event.partition("\ndata: ")[2]) for event in events]
-    if route.openai:
+    if route.has_openai_format:
         *events, done, rest = text.split("\n\n")
         assert (done, rest) == ("data: [DONE]", "")
         return [json.loads(event.removeprefix("data: ")) for event in events]
@@ -286,11 +296,11 @@ def objects(route: Route, body: bytes) -> list[Any]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def shown(route: Route, body: bytes) -> str:
+def visible_text(route: Route, body: bytes) -> str:
     """Return the text that the client shows."""
     texts = []
     for each in objects(route, body):
-        if route.responses:
+        if route.is_responses:
             texts.append(text_of_response(route, each))
             continue
         assert "error" not in each
@@ -309,10 +319,10 @@ def text_of_response(route: Route, value: Any) -> str:
     return "".join(part["text"] for part in parts)
 
 
-def ends(route: Route, body: bytes) -> set[str]:
+def finish_reasons(route: Route, body: bytes) -> set[str]:
     """Return the reasons for the end of the answer, from finish reasons or the last thoughts."""
     reasons = set()
-    if route.responses:
+    if route.is_responses:
         last = objects(route, body)[-1]
         last = last["response"] if route.stream else last
         return {(last["incomplete_details"] or {}).get("reason", "stop")}
@@ -328,9 +338,9 @@ def tokens(secret: str) -> list[list[str]]:
     """Return an answer that contains the secret, split into tokens in several ways: one token for each character,
     and two tokens for each cut inside the secret.
     """
-    at = [len(BEFORE) + cut for cut in range(1, len(secret))]
+    positions = [len(BEFORE) + cut for cut in range(1, len(secret))]
     text = BEFORE + secret + AFTER
-    cuts = at if ALL else at[len(at) // 2 :][:1]
+    cuts = positions if ALL else positions[len(positions) // 2 :][:1]
     return [list(text), *([text[:cut], text[cut:]] for cut in cuts)]
 
 
@@ -338,24 +348,24 @@ def name_of(parameter: Route | str) -> str:
     """Return the id of a test's parameter."""
     if isinstance(parameter, str):
         return parameter
-    return f"{parameter.path} {'stream' if parameter.stream else 'unary'} {dict(parameter.more)}"
+    return f"{parameter.path} {'stream' if parameter.stream else 'unary'} {dict(parameter.members)}"
 
 
-def over(found: Sequence[Route]) -> pytest.MarkDecorator:
+def parametrize_routes(found: Sequence[Route]) -> pytest.MarkDecorator:
     """Parametrize a test with these routes."""
     return pytest.mark.parametrize("route", found, ids=name_of)
 
 
-ROUTES = over(routes())
+ROUTES = parametrize_routes(routes())
 
 
 # The answers of this route are unary and have no choices. Each request names a detector of generations.
 GENERATION = Route(
-    "/api/v2/text/generation-detection", stream=False, more=(("model_id", "m"), ("detectors", {"relevance": {}}))
+    "/api/v2/text/generation-detection", stream=False, members=(("model_id", "m"), ("detectors", {"relevance": {}}))
 )
 
 # The answers of this route contain no readable text of the model.
-COMPACTION = Route("/v1/responses/compact", stream=False, more=(("model", "m"),))
+COMPACTION = Route("/v1/responses/compact", stream=False, members=(("model", "m"),))
 
 
 async def test_every_chat_route_is_in_the_matrix() -> None:
@@ -375,7 +385,7 @@ async def test_nothing_leaks(world: World, route: Route) -> None:
         for pieces in tokens(secret):
             status, body = await world.ask(route, mount, pieces)
             assert status == 200, body
-            text = shown(route, body)
+            text = visible_text(route, body)
             if mount == "report":
                 assert text == BEFORE + secret + AFTER, (secret, pieces)
             elif mount == "redact":
@@ -383,7 +393,7 @@ async def test_nothing_leaks(world: World, route: Route) -> None:
             else:
                 assert text.endswith(MESSAGE), (secret, pieces, body)
                 assert BEFORE.startswith(text.removesuffix(MESSAGE)), (secret, pieces)
-            assert ends(route, body) == {"content_filter" if mount == "block" else "stop"}
+            assert finish_reasons(route, body) == {"content_filter" if mount == "block" else "stop"}
             assert (secret.encode() in body) is (mount == "report"), (
                 "another member of the answer contains the secret"
             )
@@ -391,7 +401,7 @@ async def test_nothing_leaks(world: World, route: Route) -> None:
 
 @pytest.mark.parametrize(
     "route",
-    [each for each in routes() if each.path.startswith("/20") or "index_name" in dict(each.more)],
+    [each for each in routes() if each.path.startswith("/20") or "index_name" in dict(each.members)],
     ids=lambda route: f"{route.path} {'stream' if route.stream else 'unary'}",
 )
 async def test_a_cited_name_is_kept(world: World, route: Route) -> None:
@@ -407,7 +417,7 @@ async def test_a_cited_name_is_kept(world: World, route: Route) -> None:
             expected = text.replace("bob@kelp.org.pdf", "[REDACTED]").replace("ann@kelp.org ", "[REDACTED] ")
             for pieces in ([text], list(text)):
                 status, body = await world.ask(route, "redact", pieces)
-                assert (status, shown(route, body)) == (200, expected)
+                assert (status, visible_text(route, body)) == (200, expected)
     finally:
         world.retriever.indexes["docs"] = original
 
@@ -420,7 +430,7 @@ async def test_a_reporting_detector_reveals_no_redacted_text(world: World, route
     detectors = {"output": {"regex": {"regex": ["[0-9]", "then [0-9-]+ and", "note"]}}}
     pieces = [BEFORE, "123-45", "-6789", AFTER]
     status, body = await world.ask(route, "redact", pieces, **route.with_detectors(detectors))
-    assert (status, shown(route, body)) == (200, BEFORE + "[REDACTED]" + AFTER)
+    assert (status, visible_text(route, body)) == (200, BEFORE + "[REDACTED]" + AFTER)
     found = [result for each in objects(route, body) for result in results(each)]
     findings = {(each["detection"], each["text"]) for each in found}
     assert findings == {("social_security_number", "[REDACTED]"), ("custom_regex", "note")}
@@ -449,18 +459,18 @@ async def test_detectors_of_a_request(world: World, route: Route, action: str) -
     expected = {"report": "project tern", "redact": "[REDACTED]", "block": ""}[action]
     tail = MESSAGE if action == "block" else AFTER
     # The orchestrator's routes release complete sentences.
-    begin = "" if route.orchestrator and action == "block" else BEFORE
-    assert (status, shown(route, body)) == (200, begin + expected + tail)
+    begin = "" if route.is_orchestrator and action == "block" else BEFORE
+    assert (status, visible_text(route, body)) == (200, begin + expected + tail)
     messages = [{"role": "user", "content": "Where is project tern?"}]
     world.generator.prompts.clear()
     status, body = await world.ask(
         route, "report", ["Here."], **route.with_detectors({"input": detector}), messages=messages
     )
     if action == "block":
-        message = "" if route.orchestrator else MESSAGE
-        assert (status, shown(route, body), world.generator.prompts) == (200, message, [])
+        message = "" if route.is_orchestrator else MESSAGE
+        assert (status, visible_text(route, body), world.generator.prompts) == (200, message, [])
     else:
-        assert shown(route, body) == "Here."
+        assert visible_text(route, body) == "Here."
         [prompt] = world.generator.prompts
         assert ("project tern" in str(prompt)) is (action == "report")
 
@@ -475,16 +485,16 @@ async def test_a_detector_that_fails(world: World, route: Route, allow: bool) ->
     detector = {"regex": {"regex": ["xx*y"], "action": "block", "on_error": "allow" if allow else "block"}}
     pieces = ["Then ", *["x" * 1000] * 40]
     status, body = await world.ask(route, "report", pieces, **route.with_detectors({"output": detector}))
-    if route.orchestrator and not allow:
+    if route.is_orchestrator and not allow:
         # These routes report the failure as a status.
         assert (status, json.loads(body)["code"], b"Then" in body, b"xx" in body) == (500, 500, False, False)
         return
     assert status == 200
     if allow:
-        assert shown(route, body) == "".join(pieces)
+        assert visible_text(route, body) == "".join(pieces)
     else:
-        assert shown(route, body) == "Then " + MESSAGE
-        assert ends(route, body) == {"content_filter"}
+        assert visible_text(route, body) == "Then " + MESSAGE
+        assert finish_reasons(route, body) == {"content_filter"}
     assert b"DETECTOR_ERROR" in body
 
 
@@ -499,25 +509,27 @@ async def test_an_answer_without_passages(
     """A detector that compares the answer with passages is not called if there are no passages. The answer reports
     this, and is blocked if the detector protects it.
     """
-    more = route.with_detectors({"output": {"groundedness": {"action": action, "on_error": on_error}}})
+    members = route.with_detectors({"output": {"groundedness": {"action": action, "on_error": on_error}}})
     world.retriever.indexes["docs"] = []
     try:
-        status, body = await world.ask(route, "report", ["Every nine", " years. Or ten."], **more)
+        status, body = await world.ask(route, "report", ["Every nine", " years. Or ten."], **members)
     finally:
         world.retriever.indexes["docs"] = [PASSAGE]
-    if route.orchestrator and (blocks or "index_name" not in dict(route.more)):
+    if route.is_orchestrator and (blocks or "index_name" not in dict(route.members)):
         # These routes refuse the detector without an index.
-        reason = "no passages" if "index_name" in dict(route.more) else "not supported by this endpoint"
+        reason = "no passages" if "index_name" in dict(route.members) else "not supported by this endpoint"
         assert (status, reason in body.decode(), b"nine" in body) == (422, True, False)
         return
-    assert (status, shown(route, body)) == (200, MESSAGE if blocks else "Every nine years. Or ten.")
-    assert ends(route, body) == {"content_filter" if blocks else "stop"}
+    assert (status, visible_text(route, body)) == (200, MESSAGE if blocks else "Every nine years. Or ten.")
+    assert finish_reasons(route, body) == {"content_filter" if blocks else "stop"}
     assert body.count(b"DETECTOR_NOT_ASKED") == 1
     assert b"DETECTOR_ERROR" not in body
 
 
 STAGES = pytest.mark.parametrize(
-    "route", [route for route in routes() if not route.openai], ids=lambda route: f"{route.path} {route.stream}"
+    "route",
+    [route for route in routes() if not route.has_openai_format],
+    ids=lambda route: f"{route.path} {route.stream}",
 )
 
 
@@ -541,20 +553,20 @@ async def test_detectors_judge_follow_up_questions_and_queries(world: World, rou
 
 # --- the matrix: dialect x stream or unary x place or role x action -----------------------------------------------
 
-ALL_ROUTES = over(all_routes())
+ALL_ROUTES = parametrize_routes(all_routes())
 SECRET = SECRETS[0]
 START = Start(b'{"id":"x","model":"m"}')
 END: list[Any] = [Finish(0, "stop"), Usage(1, 1)]
 
 
-def beside(members: dict[str, Any]) -> Delta:
+def delta_with(members: dict[str, Any]) -> Delta:
     """Return an event that has members of a delta, but no text."""
     return Delta(0, "", json.dumps(members).encode())
 
 
-def called(arguments: str) -> Delta:
+def tool_call(arguments: str) -> Delta:
     """Return an event with the next piece of a tool call's arguments."""
-    return beside({"tool_calls": [{"index": 0, "function": {"name": "find", "arguments": arguments}}]})
+    return delta_with({"tool_calls": [{"index": 0, "function": {"name": "find", "arguments": arguments}}]})
 
 
 def alternative(token: str) -> Delta:
@@ -563,17 +575,17 @@ def alternative(token: str) -> Delta:
     return Delta(0, " yes", b"", json.dumps({"logprobs": {"content": [probable]}}).encode())
 
 
-def halves(text: str) -> tuple[str, str]:
+def split_at_secret(text: str) -> tuple[str, str]:
     """Split a text inside the secret."""
     at = text.index(SECRET) + 4
     return text[:at], text[at:]
 
 
-def completion(message: dict[str, Any], **more: Any) -> list[Any]:
+def completion(message: dict[str, Any], **members: Any) -> list[Any]:
     """Return the events of a unary answer of the model server."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "Yes.", **message}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    return [[Completion(json.dumps({"id": "x", "choices": [choice], "usage": usage, **more}).encode())]]
+    return [[Completion(json.dumps({"id": "x", "choices": [choice], "usage": usage, **members}).encode())]]
 
 
 ARGUMENTS = json.dumps({"who": f"the {SECRET}", "n": 4111111111111111})
@@ -582,19 +594,23 @@ NESTED = json.dumps({"inner": ARGUMENTS})
 CALL = {"id": "c", "type": "function", "function": {"name": "find", "arguments": ARGUMENTS}}
 
 PLACES: dict[str, list[Any]] = {
-    "text": [[START], *([Delta(0, each)] for each in halves(f"It is {SECRET}.")), END],
-    "content in parts": [[START], [beside({"content": [{"type": "text", "text": f"It is {SECRET}."}]})], END],
-    "tool arguments": [[START], *([called(each)] for each in halves(ARGUMENTS)), END],
-    "escaped tool arguments": [[START], [called(ESCAPED)], END],
-    "nested tool arguments": [[START], [called(NESTED)], END],
-    "function arguments": [[START], [beside({"function_call": {"name": "f", "arguments": ARGUMENTS}})], END],
-    "custom tool": [[START], [beside({"tool_calls": [{"index": 0, "custom": {"input": SECRET}}]})], END],
-    "reasoning": [[START], *([beside({"reasoning_content": each})] for each in halves(f"Hm, {SECRET}.")), END],
-    "refusal": [[START], *([beside({"refusal": each})] for each in halves(f"No {SECRET}.")), END],
-    "delta member": [[START], [beside({"annotations": [{"title": SECRET}]}), Delta(0, "Yes.")], END],
+    "text": [[START], *([Delta(0, each)] for each in split_at_secret(f"It is {SECRET}.")), END],
+    "content in parts": [[START], [delta_with({"content": [{"type": "text", "text": f"It is {SECRET}."}]})], END],
+    "tool arguments": [[START], *([tool_call(each)] for each in split_at_secret(ARGUMENTS)), END],
+    "escaped tool arguments": [[START], [tool_call(ESCAPED)], END],
+    "nested tool arguments": [[START], [tool_call(NESTED)], END],
+    "function arguments": [[START], [delta_with({"function_call": {"name": "f", "arguments": ARGUMENTS}})], END],
+    "custom tool": [[START], [delta_with({"tool_calls": [{"index": 0, "custom": {"input": SECRET}}]})], END],
+    "reasoning": [
+        [START],
+        *([delta_with({"reasoning_content": each})] for each in split_at_secret(f"Hm, {SECRET}.")),
+        END,
+    ],
+    "refusal": [[START], *([delta_with({"refusal": each})] for each in split_at_secret(f"No {SECRET}.")), END],
+    "delta member": [[START], [delta_with({"annotations": [{"title": SECRET}]}), Delta(0, "Yes.")], END],
     "top-level member": [[Start(json.dumps({"id": "x", "citations": [SECRET]}).encode())], [Delta(0, "Yes.")], END],
     "split over members": [
-        [Start(json.dumps({"id": "x", "citations": list(halves(SECRET))}).encode())],
+        [Start(json.dumps({"id": "x", "citations": list(split_at_secret(SECRET))}).encode())],
         [Delta(0, "Yes.")],
         END,
     ],
@@ -617,7 +633,7 @@ PLACES: dict[str, list[Any]] = {
         UpstreamRejected("refused", status=500, body=json.dumps({"error": {"message": SECRET}})),
     ],
     "whole text": completion({"content": f"It is {SECRET}."}),
-    "whole parts": completion({"content": [{"type": "text", "text": each} for each in halves(SECRET)]}),
+    "whole parts": completion({"content": [{"type": "text", "text": each} for each in split_at_secret(SECRET)]}),
     "whole tool arguments": completion({"tool_calls": [CALL]}),
     "whole reasoning": completion({"reasoning_content": SECRET}),
     "whole refusal": completion({"content": None, "refusal": SECRET}),
@@ -626,7 +642,7 @@ PLACES: dict[str, list[Any]] = {
     "follow-up": [[START], [Delta(0, f"Yes.\n<<Is it {SECRET}?>>")], END],
     "joined after a follow-up": [[START], [Delta(0, SECRET[:5] + "<<Why?>>" + SECRET[5:])], END],
 }
-FOLLOWED = ("follow-up", "joined after a follow-up")
+FOLLOW_UP_PLACES = ("follow-up", "joined after a follow-up")
 
 
 def texts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
@@ -648,7 +664,7 @@ def texts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
         yield path, json.dumps(value)
 
 
-def readable(route: Route, body: bytes) -> list[str]:
+def readable_texts(route: Route, body: bytes) -> list[str]:
     """Return all texts that a client can read: each text of an answer, and the joined pieces of a stream."""
     lines = body.decode().splitlines() if route.stream else [body.decode()]
     joined: dict[tuple[Any, ...], str] = {}
@@ -671,16 +687,23 @@ def readable(route: Route, body: bytes) -> list[str]:
 @pytest.mark.parametrize(
     ("route", "place"),
     # Only the RAG chat protocol has follow-up questions.
-    [(route, place) for route in all_routes() for place in PLACES if place not in FOLLOWED or not route.openai],
+    [
+        (route, place)
+        for route in all_routes()
+        for place in PLACES
+        if place not in FOLLOW_UP_PLACES or not route.has_openai_format
+    ],
     ids=name_of,
 )
 @pytest.mark.timeout(600)
 async def test_no_part_of_an_answer_has_the_secret(world: World, route: Route, place: str) -> None:
     """With the actions redact and block, no part of the answer contains the secret, and its JSON is valid."""
-    more = {"context": {"overrides": {"suggest_followup_questions": True}}} if place in FOLLOWED else {}
+    members = {"context": {"overrides": {"suggest_followup_questions": True}}} if place in FOLLOW_UP_PLACES else {}
     for mount in ("redact", "block"):
-        _, body = await world.ask_with_events(route, mount, PLACES[place], **more)
-        assert [text for text in readable(route, body) if SECRET in text or "4111111111111111" in text] == [], mount
+        _, body = await world.ask_with_events(route, mount, PLACES[place], **members)
+        assert [
+            text for text in readable_texts(route, body) if SECRET in text or "4111111111111111" in text
+        ] == [], mount
         assert body, mount
 
 
@@ -690,8 +713,8 @@ async def test_no_part_of_an_answer_has_the_secret(world: World, route: Route, p
         (route, place)
         for route in routes()
         for place in ("tool arguments", "whole tool arguments")
-        if route.openai
-        and not (route.text or route.responses or (route.stream and place == "whole tool arguments"))
+        if route.has_openai_format
+        and not (route.has_prompt or route.is_responses or (route.stream and place == "whole tool arguments"))
     ],
     ids=name_of,
 )
@@ -710,16 +733,16 @@ async def test_a_finding_in_a_tool_call_is_reported(world: World, route: Route, 
         (route, place)
         for route in routes()
         for place in ("text", "tool arguments", "reasoning", "top-level member", "error text")
-        if route.openai
+        if route.has_openai_format
         and not (route.path == "/v1/completions" and place in ("tool arguments", "reasoning"))
-        and not (route.responses and place == "top-level member")
+        and not (route.is_responses and place == "top-level member")
     ],
     ids=name_of,
 )
 async def test_reporting_detectors_change_nothing(world: World, route: Route, place: str) -> None:
     """Detectors that only report do not remove the secret from the answer."""
     _, body = await world.ask_with_events(route, "report", PLACES[place])
-    assert any(SECRET in text for text in readable(route, body))
+    assert any(SECRET in text for text in readable_texts(route, body))
 
 
 MODEL_MESSAGE = {
@@ -732,15 +755,17 @@ MODEL_MESSAGE = {
 }
 
 
-@over([route for route in all_routes() if route.openai and not route.stream and not route.responses])
+@parametrize_routes(
+    [route for route in all_routes() if route.has_openai_format and not route.stream and not route.is_responses]
+)
 async def test_a_unary_answer_keeps_the_model_servers_members(world: World, route: Route) -> None:
     """For a unary request, the gateway requests no stream from the model server. Reporting detectors change no part
     of the answer.
     """
-    content = [{"type": "text", "text": each} for each in halves(SECRET)]
+    content = [{"type": "text", "text": each} for each in split_at_secret(SECRET)]
     for message in (MODEL_MESSAGE, MODEL_MESSAGE | {"content": content}):
         events = completion(message, vendor=None)
-        if route.text and route.path.startswith("/api/"):
+        if route.has_prompt and route.path.startswith("/api/"):
             events = [
                 [Completion(json.dumps({"choices": [{"index": 0, "text": SECRET, "logprobs": None}]}).encode())]
             ]
@@ -786,7 +811,9 @@ REQUESTS |= {
         ]
     },
     "final assistant": {"messages": [*QUESTION, {"role": "assistant", "content": SECRET}]},
-    "two parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": t} for t in halves(SECRET)]}]},
+    "two parts": {
+        "messages": [{"role": "user", "content": [{"type": "text", "text": t} for t in split_at_secret(SECRET)]}]
+    },
     "prediction": {"prediction": {"type": "content", "content": SECRET}},
     "documents": {"documents": [{"text": SECRET}]},
     "tools": {"tools": [{"type": "function", "function": {"name": "f", "description": SECRET}}]},
@@ -800,13 +827,13 @@ async def test_the_model_gets_no_secret_of_any_role(world: World, route: Route, 
     """The prompt of the model contains no secret of a request in any role. With the action block, the model is not
     called.
     """
-    members = REQUESTS["user" if route.text else role]
+    members = REQUESTS["user" if route.has_prompt else role]
     for mount in ("redact", "block"):
         world.generator.prompts.clear()
         status, _ = await world.ask(route, mount, ["Yes."], **members)
         prompts = repr(world.generator.prompts).replace("\\n", "")
         assert SECRET not in prompts
-        assert "".join(halves(SECRET)) not in prompts
+        assert "".join(split_at_secret(SECRET)) not in prompts
         if role == "user" and route not in (GENERATION, COMPACTION):
             assert (status, bool(world.generator.prompts)) == ((200, mount == "redact"))
 
@@ -827,7 +854,7 @@ async def test_no_summary_has_a_secret(world: World, secret: str, mount: str) ->
         assert json.loads(summary or "")["text"] == (BEFORE + "[REDACTED]" + AFTER).strip()
 
 
-@over([route for route in all_routes() if route.openai and route != GENERATION])
+@parametrize_routes([route for route in all_routes() if route.has_openai_format and route != GENERATION])
 async def test_members_that_no_detector_reads_are_refused(world: World, route: Route) -> None:
     """If the profile has a policy, the gateway refuses a request with members that no detector reads, such as a
     suffix or a chat template.
@@ -836,13 +863,13 @@ async def test_members_that_no_detector_reads_are_refused(world: World, route: R
         world.generator.prompts.clear()
         status, _ = await world.ask(route, "redact", ["Yes."], **{name: SECRET})
         # These routes always refuse these members.
-        refused = 400 if route.responses or (name, route.path) == ("suffix", "/v1/completions") else 403
+        refused = 400 if route.is_responses or (name, route.path) == ("suffix", "/v1/completions") else 403
         assert (status, world.generator.prompts) == (refused, []), name
 
 
 @pytest.mark.parametrize("mount", ["redact", "block"])
 @pytest.mark.parametrize(
-    "route", [route for route in routes() if route.responses], ids=lambda route: f"{dict(route.more)}"
+    "route", [route for route in routes() if route.is_responses], ids=lambda route: f"{dict(route.members)}"
 )
 async def test_no_response_is_stored_with_a_secret(world: World, route: Route, mount: str) -> None:
     """No part of a stored response contains a secret of the model, or a secret of the request in any role."""
@@ -851,9 +878,9 @@ async def test_no_response_is_stored_with_a_secret(world: World, route: Route, m
         await world.ask_with_events(route, mount, script)
     for members in REQUESTS.values():
         await world.ask(route, mount, ["Yes."], **members)
-    kept = [each for own in world.responses.kept.values() for each in own.values()]
-    assert len(kept) > len(PLACES) // 2
-    written = [json.loads(msgspec.json.encode([each.object, each.items])) for each in kept]
+    stored_responses = [each for own in world.responses.kept.values() for each in own.values()]
+    assert len(stored_responses) > len(PLACES) // 2
+    written = [json.loads(msgspec.json.encode([each.object, each.items])) for each in stored_responses]
     texts = [text for each in written for _, text in texts_of(each)]
     assert [text for text in texts if SECRET in text] == []
 
@@ -861,21 +888,21 @@ async def test_no_response_is_stored_with_a_secret(world: World, route: Route, m
 async def test_no_administrator_reads_a_response(world: World) -> None:
     """An administrator's routes return no texts of responses."""
     world.responses.kept.clear()
-    storing_routes = [route for route in routes() if route.responses]
+    storing_routes = [route for route in routes() if route.is_responses]
     for route in storing_routes:
         await world.ask(route, "report", [SECRET, AFTER], messages=[{"role": "user", "content": SECRET}])
-    kept = [each for own in world.responses.kept.values() for each in own.values()]
-    assert [SECRET in str([each.object, each.items]) for each in kept] == [True] * len(storing_routes)
+    stored_responses = [each for own in world.responses.kept.values() for each in own.values()]
+    assert [SECRET in str([each.object, each.items]) for each in stored_responses] == [True] * len(storing_routes)
     transport = httpx.ASGITransport(world.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         listed = await client.get("/responses")
-        shown = [await client.get(f"/responses/{each.id}") for each in kept]
-    assert len(listed.json()["responses"]) == len(kept)
+        shown = [await client.get(f"/responses/{each.id}") for each in stored_responses]
+    assert len(listed.json()["responses"]) == len(stored_responses)
     received = "".join(each.text for each in (listed, *shown))
     assert [text for text in (SECRET, AFTER, PASSAGE.text) if text in received] == []
 
 
-@over([route for route in all_routes() if not route.text])
+@parametrize_routes([route for route in all_routes() if not route.has_prompt])
 async def test_unknown_roles_are_refused(world: World, route: Route) -> None:
     """A message with an unknown role is refused."""
     for role in ("User", "human", "user "):
@@ -900,10 +927,10 @@ def random_answer(rng: random.Random) -> list[Any]:
         if place == "text":
             events += [Delta(0, piece) for piece in pieces]
         elif place in ("reasoning_content", "refusal"):
-            events += [beside({place: piece}) for piece in pieces]
+            events += [delta_with({place: piece}) for piece in pieces]
         elif place == "arguments":
             # An answer has only one tool call.
-            events += [called(json.dumps({"a": text, "b": pieces}))] if not any(map(_calls, events)) else []
+            events += [tool_call(json.dumps({"a": text, "b": pieces}))] if not any(map(_calls, events)) else []
         elif place == "start":
             events.append(Start(json.dumps({"id": "x", "citations": pieces, "note": text}).encode()))
         elif place == "member":
@@ -923,13 +950,13 @@ def _calls(event: Any) -> bool:
 
 async def test_no_detector_finds_anything_in_a_random_answer(world: World) -> None:
     """With the actions redact and block, no detector finds anything in the texts that a client can read."""
-    made = [
+    detectors = [
         regex(Limits()).make(b'{"regex": ["us-social-security-number", "credit-card", "email"]}'),
         secrets(Limits()).make(b"{}"),
         ban_substrings(Limits()).make(b'{"substrings": ["project tern"]}'),
     ]
     tested = (
-        [route for route in routes() if route.openai]
+        [route for route in routes() if route.has_openai_format]
         if ALL
         else [route for route in routes() if route.path.startswith("/v1/")]
     )
@@ -937,6 +964,6 @@ async def test_no_detector_finds_anything_in_a_random_answer(world: World) -> No
         rng = random.Random(seed)
         route, mount = rng.choice(tested), rng.choice(["redact", "block"])
         _, body = await world.ask_with_events(route, mount, random_answer(rng))
-        for text in readable(route, body):
-            found = [each for one in made for each in cast("Any", one.detector).detect(text)]
+        for text in readable_texts(route, body):
+            found = [finding for each in detectors for finding in cast("Any", each.detector).detect(text)]
             assert found == [], (seed, route, mount, text, body)

@@ -59,12 +59,12 @@ def workers() -> Iterator[ThreadPool]:
 
 
 def detectors() -> list[Detector | Judge]:
-    made: list[tuple[DetectorFactory, dict[str, Any]]] = [
+    detector_choices: list[tuple[DetectorFactory, dict[str, Any]]] = [
         (regex(LIMITS), {"regex": ["us-social-security-number", "credit-card", "email"]}),
         (secrets(LIMITS), {}),
         (ban_substrings(LIMITS), {"substrings": ["project tern"], "match_type": "str"}),
     ]
-    return [factory.make(json.dumps(params).encode()).detector for factory, params in made]
+    return [factory.make(json.dumps(params).encode()).detector for factory, params in detector_choices]
 
 
 def rules(action: domain.Action) -> list[Rule]:
@@ -121,7 +121,7 @@ def _finding(finding: domain.Finding) -> Finding:
     )
 
 
-async def guarded(
+async def guard_events(
     detector_rules: Sequence[Rule],
     pieces: Sequence[str],
     workers: ThreadPool,
@@ -155,10 +155,10 @@ def splits(secret: str) -> list[tuple[int, ...]]:
     """Return splits of a secret, each as the positions of its cuts."""
     inside = range(1, len(secret))
     counts = range(len(secret)) if len(secret) <= 16 else range(3)
-    every = [cuts for count in counts for cuts in itertools.combinations(inside, count)]
-    if ALL or len(every) <= SAMPLE:
-        return every
-    return [tuple(inside), *random.Random(len(secret)).sample(every, SAMPLE)]
+    all_splits = [cuts for count in counts for cuts in itertools.combinations(inside, count)]
+    if ALL or len(all_splits) <= SAMPLE:
+        return all_splits
+    return [tuple(inside), *random.Random(len(secret)).sample(all_splits, SAMPLE)]
 
 
 def pieces_of(secret: str, cuts: tuple[int, ...]) -> list[str]:
@@ -176,7 +176,7 @@ async def test_no_split_releases_the_secret(name: str, action: domain.Action, wo
     """
     secret, detector_rules = SECRETS[name], rules(action)
     for cuts in splits(secret):
-        events = await guarded(detector_rules, pieces_of(secret, cuts), workers)
+        events = await guard_events(detector_rules, pieces_of(secret, cuts), workers)
         text = text_of(events)
         if action is domain.Action.BLOCK:
             assert BEFORE.startswith(text.removesuffix(MESSAGE)), cuts
@@ -203,7 +203,7 @@ async def test_a_cited_name_is_kept(name: str, action: domain.Action, workers: T
     for cuts in splits(secret):
         inside = [secret[a:b] for a, b in itertools.pairwise([0, *cuts, len(secret)])]
         pieces = [BEFORE + "[", *inside, ".pdf#pa", "ge=2]" + AFTER]
-        events = await guarded(detector_rules, pieces, workers, names=names)
+        events = await guard_events(detector_rules, pieces, workers, names=names)
         if action is domain.Action.BLOCK:
             assert events[-1] == Finish(0, "content_filter"), cuts
             assert secret not in text_of(events), cuts
@@ -215,11 +215,11 @@ async def test_a_cited_name_is_kept(name: str, action: domain.Action, workers: T
         for text in similar:
             for step in (1, 3, 100):
                 pieces = [text[at : at + step] for at in range(0, len(text), step)]
-                events = await guarded(detector_rules, [BEFORE, *pieces, AFTER], workers, names=names)
+                events = await guard_events(detector_rules, [BEFORE, *pieces, AFTER], workers, names=names)
                 assert secret not in text_of(events), (text, step)
                 assert text_of(events).startswith(BEFORE), (text, step)
         both = f"{secret} {cited} {secret}"
-        events = await guarded(detector_rules, list(BEFORE + both + AFTER), workers, names=names)
+        events = await guard_events(detector_rules, list(BEFORE + both + AFTER), workers, names=names)
         assert text_of(events) == f"{BEFORE}# {cited} #{AFTER}"
 
 
@@ -230,20 +230,20 @@ ACTIONS = st.sampled_from([domain.Action.REPORT, domain.Action.REDACT])
 
 
 @st.composite
-def mixes(draw: st.DrawFn) -> list[Rule]:
+def rule_mixes(draw: st.DrawFn) -> list[Rule]:
     """Generate rules whose detectors have different windows: patterns, sentences and the whole text."""
-    made: list[Detector | Judge] = [
+    detector_choices: list[Detector | Judge] = [
         *detectors(),
         ScriptedJudge("zz"),
         ScriptedJudge("q", chunking=Chunking.WHOLE),
         ScriptedDetector("zq"),
         ScriptedJudge("A", chunking=Chunking.WHOLE, cross_choice=True),
     ]
-    chosen = draw(st.lists(st.sampled_from(made), min_size=1, max_size=5, unique_by=id))
+    selected = draw(st.lists(st.sampled_from(detector_choices), min_size=1, max_size=5, unique_by=id))
     replacements = st.sampled_from(["#", ""])
     return [
         Rule(str(at), each, draw(ACTIONS), domain.OnError.BLOCK, draw(replacements))
-        for at, each in enumerate(chosen)
+        for at, each in enumerate(selected)
     ]
 
 
@@ -252,7 +252,7 @@ def is_subsequence(part: str, whole: str) -> bool:
     return all(character in rest for character in part)
 
 
-@given(TEXTS, st.lists(st.integers(0, 200), max_size=12), mixes(), st.sampled_from([None, *Chunking]))
+@given(TEXTS, st.lists(st.integers(0, 200), max_size=12), rule_mixes(), st.sampled_from([None, *Chunking]))
 @example("zzzqq", [], [Rule("0", ScriptedDetector("zq"), domain.Action.REDACT, domain.OnError.BLOCK, "")], None)
 @settings(max_examples=400 if ALL else 60)
 def test_a_stream_equals_the_whole_text(
@@ -267,7 +267,7 @@ def test_a_stream_equals_the_whole_text(
 
     async def run() -> None:
         workers = ThreadPool(1)
-        events = await guarded(detector_rules, pieces, workers, chunking)
+        events = await guard_events(detector_rules, pieces, workers, chunking)
         [verdict], _ = await judge([text], detector_rules, domain.DetectionContext(), workers)
         workers.close()
         assert text_of(events) == (verdict.redacted_text if verdict.action is domain.Action.REDACT else text)

@@ -44,7 +44,7 @@ from servicekit.principal import LOCAL
 
 # The limits are small, so that random texts exceed them.
 LIMITS = JudgingLimits(6000, HoldLimits(24, 40), Limits(held_back=24, detections=6))
-BESIDE = 1 << 20
+AUXILIARY = 1 << 20
 MARKER = 100
 
 _SETS: Sequence[tuple[Detector, ...]] = [
@@ -75,14 +75,14 @@ _TEXTS = st.lists(_FRAGMENTS, max_size=4).map("".join)
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of text. A piece with the choice `BESIDE` is data beside the choices."""
+    """A piece of text. A piece with the choice `AUXILIARY` belongs to no choice."""
 
     choice: int
     text: str
     last: bool
 
 
-_CHOICES, _LAST = st.sampled_from([0, 0, 0, 1, BESIDE]), st.sampled_from([False, False, True])
+_CHOICES, _LAST = st.sampled_from([0, 0, 0, 1, AUXILIARY]), st.sampled_from([False, False, True])
 _PIECES = st.lists(st.builds(Piece, _CHOICES, _TEXTS, _LAST), max_size=10)
 _CHUNKINGS = st.sampled_from([None, Chunking.MINIMAL, Chunking.SENTENCE])
 
@@ -107,7 +107,7 @@ def platform() -> Iterator[Platform]:
     """Start the service, and prepare the detectors of the gateway."""
     stack = AsyncExitStack()
 
-    async def opened() -> Platform:
+    async def open_platform() -> Platform:
         workers = ThreadPool(1)
         stack.callback(workers.close)
         servicer = GuardrailsServicer(Catalogue(shared_detectors(LIMITS.patterns)), workers, LIMITS)
@@ -123,12 +123,12 @@ def platform() -> Iterator[Platform]:
         return platform
 
     with asyncio.Runner() as loop:
-        made = loop.run(opened())
-        yield made
+        running = loop.run(open_platform())
+        yield running
         loop.run(stack.aclose())
 
 
-def soon() -> Deadline:
+def deadline_of_test() -> Deadline:
     return Deadline.after(60)
 
 
@@ -151,12 +151,12 @@ async def clearances(
     outcomes: list[Outcome] = []
     try:
         async with (
-            guardrails.watch(LOCAL, detectors, soon(), chunking=chunking) as watch,
+            guardrails.watch(LOCAL, detectors, deadline_of_test(), chunking=chunking) as watch,
             aclosing(watch.clearances()) as later,
         ):
             for marker, piece in enumerate(pieces, MARKER):
-                beside = piece.choice == BESIDE
-                got = [*await watch.feed(piece.choice, piece.text, last=piece.last, auxiliary=beside)]
+                auxiliary = piece.choice == AUXILIARY
+                got = [*await watch.feed(piece.choice, piece.text, last=piece.last, auxiliary=auxiliary)]
                 got += await watch.feed(marker, "", last=True)
                 while not any(each.blocked or each.choice == marker for each in got):
                     got.append(await anext(later))
@@ -187,7 +187,7 @@ def test_growing_texts(
     assert ours == theirs
 
 
-async def answered(
+async def guarded_answer(
     guardrails: Guardrails, detectors: Sequence[Detector], texts: Sequence[tuple[int, str]]
 ) -> tuple[dict[int, str], dict[int, list[object]], list[object]]:
     """Return the text, the findings and the finish of each choice of a guarded answer."""
@@ -211,7 +211,7 @@ async def answered(
 
     protected = any(each.action is not Action.REPORT for each in detectors)
     async with (
-        guardrails.watch(LOCAL, detectors, soon()) as watch,
+        guardrails.watch(LOCAL, detectors, deadline_of_test()) as watch,
         aclosing(OutputGuard(model(), watch, "Withheld.", protected=protected).events()) as events,
     ):
         async for batch in events:
@@ -227,8 +227,8 @@ def test_answers(platform: Platform, detectors: Sequence[Detector], texts: list[
 
     async def both() -> Any:
         return (
-            await answered(platform.service, detectors, texts),
-            await answered(platform.local, detectors, texts),
+            await guarded_answer(platform.service, detectors, texts),
+            await guarded_answer(platform.local, detectors, texts),
         )
 
     (theirs, found, finishes), (ours, own_found, own_finishes) = platform.loop.run(both())
@@ -243,13 +243,13 @@ def test_answers(platform: Platform, detectors: Sequence[Detector], texts: list[
 @given(st.sampled_from(_SETS), st.lists(_TEXTS, max_size=4), st.booleans(), st.sampled_from(Direction))
 @settings(max_examples=80, deadline=None)
 def test_whole_texts(
-    platform: Platform, detectors: Sequence[Detector], texts: list[str], beside: bool, direction: Direction
+    platform: Platform, detectors: Sequence[Detector], texts: list[str], auxiliary: bool, direction: Direction
 ) -> None:
     """The verdicts and failures for whole texts are equal, in every direction."""
 
     async def both() -> Any:
         return [
-            await each.detect(LOCAL, direction, detectors, texts, soon(), auxiliary=beside)
+            await each.detect(LOCAL, direction, detectors, texts, deadline_of_test(), auxiliary=auxiliary)
             for each in (platform.service, platform.local)
         ]
 
@@ -279,11 +279,11 @@ def test_errors(platform: Platform, call: str, detectors: Sequence[Detector]) ->
 
     async def errors_of(guardrails: Guardrails) -> list[Outcome]:
         deadline = Deadline.after(-1 if call == "late" else 60)
-        around = DetectionContext(("word " * 2000,)) if call == "long passages" else DetectionContext()
+        context = DetectionContext(("word " * 2000,)) if call == "long passages" else DetectionContext()
         texts = ["word " * 2000] if call == "long texts" else ["short"]
         outcomes: list[Outcome] = []
         try:
-            await guardrails.detect(LOCAL, Direction.OUTPUT, detectors, texts, deadline, around)
+            await guardrails.detect(LOCAL, Direction.OUTPUT, detectors, texts, deadline, context)
         except CausewayError as error:
             outcomes.append(_error(error))
         pieces = {
@@ -292,7 +292,7 @@ def test_errors(platform: Platform, call: str, detectors: Sequence[Detector]) ->
             "many choices": [("a", choice) for choice in range(129)],
         }.get(call, [("a", 0)])
         try:
-            async with guardrails.watch(LOCAL, detectors, deadline, around) as watch:
+            async with guardrails.watch(LOCAL, detectors, deadline, context) as watch:
                 for text, choice in pieces:
                     await watch.feed(choice, text, last=True)
                 await watch.end()
@@ -320,16 +320,16 @@ def test_the_gateway_records_its_detectors(platform: Platform, method: Literal["
         samples = measured("causeway_detector_duration_seconds_count")
         return sum(value for found, value in samples if labels.items() <= found.items())
 
-    async def judged() -> None:
+    async def judge() -> None:
         if method == "detect":
-            await platform.local.detect(LOCAL, Direction.INPUT, _SETS[2], ["a secret"], soon())
+            await platform.local.detect(LOCAL, Direction.INPUT, _SETS[2], ["a secret"], deadline_of_test())
             return
-        async with platform.local.watch(LOCAL, _SETS[2], soon()) as watch:
+        async with platform.local.watch(LOCAL, _SETS[2], deadline_of_test()) as watch:
             [blocked] = await watch.feed(0, "a secret")
             assert blocked.blocked
 
     before = count()
-    platform.loop.run(judged())
+    platform.loop.run(judge())
     assert count() == before + 1
 
 
@@ -343,13 +343,13 @@ def test_long_pieces_leave_the_event_loop(platform: Platform, monkeypatch: pytes
             inline.append(at_once)
         return await run(self, at_once, *arguments)
 
-    async def judged() -> None:
+    async def judge() -> None:
         monkeypatch.setattr(ThreadPool, "run", counted)
-        async with platform.local.watch(LOCAL, _SETS[0], soon()) as watch:
+        async with platform.local.watch(LOCAL, _SETS[0], deadline_of_test()) as watch:
             [short] = await watch.feed(0, "word ")
             assert inline == []
             [long] = await watch.feed(0, "word " * 1000)
             assert inline == [False]
             assert (short.cleared_until, long.cleared_until) == (5, 5005)
 
-    platform.loop.run(judged())
+    platform.loop.run(judge())

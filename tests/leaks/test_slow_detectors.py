@@ -62,7 +62,7 @@ class DetectorFactory:
         return Health(healthy=True)
 
 
-class Endless(FakeGenerator):
+class EndlessGenerator(FakeGenerator):
     """A model that never stops. It records the number of characters that were read, and whether it was stopped."""
 
     characters = 0
@@ -88,7 +88,7 @@ class World:
     generator: FakeGenerator
     events: list[Event] = field(default_factory=list)
 
-    def turn(self, **more: Any) -> Turn:
+    def turn(self, **members: Any) -> Turn:
         detectors = (Detector("judge", Action.BLOCK),)
         return Turn(
             LOCAL,
@@ -97,7 +97,7 @@ class World:
             retrieval=Retrieval(("docs",)),
             detectors=Detectors(output=detectors),
             blocked_message=MESSAGE,
-            **more,
+            **members,
         )
 
     async def answer(self, turn: Turn) -> None:
@@ -156,7 +156,7 @@ async def test_a_slow_detector_slows_the_model(chunking: Chunking) -> None:
     """While a detector does not answer, the gateway reads no more from the model than its buffers hold, and
     releases no text.
     """
-    judge, model = ScriptedJudge("secret", chunking=chunking), Endless()
+    judge, model = ScriptedJudge("secret", chunking=chunking), EndlessGenerator()
     judge.gate.clear()
     async with world(judge, model) as it:
         answering = asyncio.create_task(it.answer(it.turn()))
@@ -178,7 +178,7 @@ async def test_a_slow_detector_slows_the_model(chunking: Chunking) -> None:
 
 async def test_a_client_that_disconnects_stops_the_model_and_the_detector() -> None:
     """When the client disconnects, the model is stopped and the call of the detector is cancelled."""
-    judge, model = ScriptedJudge("secret"), Endless()
+    judge, model = ScriptedJudge("secret"), EndlessGenerator()
     judge.gate.clear()
     async with world(judge, model) as it:
         answering = asyncio.create_task(it.answer(it.turn()))
@@ -191,7 +191,7 @@ async def test_a_client_that_disconnects_stops_the_model_and_the_detector() -> N
 
 async def test_a_block_stops_the_model() -> None:
     """The model is stopped before the client reads the end of a blocked answer."""
-    judge, model = ScriptedJudge("well"), Endless()
+    judge, model = ScriptedJudge("well"), EndlessGenerator()
     async with (
         world(judge, model) as it,
         contextlib.aclosing(it.pipeline.answer(it.turn(), Deadline.after(20))) as batches,

@@ -67,12 +67,12 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
             "CAUSEWAY_MODEL": "stub",
         }
         async with _stack(data, environment) as port:
-            made = {tenant: api_keys.create("chief", tenant, roles=("admin",)) for tenant in TENANTS}
+            created_keys = {tenant: api_keys.create("chief", tenant, roles=("admin",)) for tenant in TENANTS}
             url = json.loads((data / "stack.json").read_text())["nats_url"]
             async with key_store.opened(url, 1) as store:
-                for _, record in made.values():
+                for _, record in created_keys.values():
                     await store.add(record)
-            running = Platform(port, {tenant: key for tenant, (key, _) in made.items()}, model)
+            running = Platform(port, {tenant: key for tenant, (key, _) in created_keys.items()}, model)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
                 for tenant in TENANTS:
                     await _wait_for_key(http, running.headers(tenant))

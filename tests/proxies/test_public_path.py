@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # The changes of the table in docs/deploy.md.
-BELOW = {
+PATH_CHANGES = {
     "nginx": [
         ("location / {", "location /causeway/ {"),
         ("http://causeway;", "http://causeway/;"),
@@ -34,7 +34,7 @@ async def test_the_openapi_document_has_the_path(platform: Any, start_proxy: Any
     Requests to this server succeed, and so do requests to the `Location` of a response.
     """
     async with (
-        start_proxy(proxy, *BELOW[proxy]) as port,
+        start_proxy(proxy, *PATH_CHANGES[proxy]) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=platform.headers("north")) as http,
     ):
         page = await http.get("/causeway/docs")
@@ -48,16 +48,16 @@ async def test_the_openapi_document_has_the_path(platform: Any, start_proxy: Any
         document = (await http.get("/causeway/openapi.json")).json()
         assert document["servers"] == [{"url": "/causeway"}]
         [server] = document["servers"]
-        made = await http.post(f"{server['url']}/indexes", json={"index_name": f"below-{proxy.lower()}"})
-        assert made.status_code == 201, made.text
-        assert (await http.get(made.headers["location"])).status_code == 200
+        created = await http.post(f"{server['url']}/indexes", json={"index_name": f"below-{proxy.lower()}"})
+        assert created.status_code == 201, created.text
+        assert (await http.get(created.headers["location"])).status_code == 200
 
 
 @pytest.mark.parametrize("below", ["", "/causeway"])
 async def test_metrics_are_closed(start_proxy: Any, proxy: str, below: str) -> None:
     """The proxy refuses every spelling of the path `/metrics`, although the gateway would answer it."""
     spellings = ("/metrics", "/%6detrics", "//metrics", "/./metrics", "/x/../metrics", "/metrics/", "/metrics?a=b")
-    async with start_proxy(proxy, *(BELOW[proxy] if below else ())) as port:
+    async with start_proxy(proxy, *(PATH_CHANGES[proxy] if below else ())) as port:
         for spelling in spellings:
             answer = await _get(port, f"{below}{spelling}")
             assert answer.startswith((b"HTTP/1.1 3", b"HTTP/1.1 4")), (spelling, answer[:200])

@@ -13,7 +13,7 @@ PAUSES = (0.0, 0.0002, 0.0005, 0.001)
 """The seconds between head and body. The body must arrive separately, and before the gateway sends its answer."""
 VICTIMS = 4
 """The concurrent requests of each tenant after each attack."""
-OWN = 4
+INDEXES = 4
 """The number of indexes that each tenant's administrator reads."""
 
 # The configurations of docs/deploy.md, and variants that forward upgrade requests, as installations with WebSockets
@@ -71,11 +71,11 @@ async def test_a_body_is_never_the_next_request(platform: Any, start_proxy: Any,
     """
     proxy, changes = CONFIGURATIONS[configuration]
     async with start_proxy(proxy, *changes) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
-        names = {tenant: [f"{tenant}-{number}" for number in range(OWN)] for tenant in platform.keys}
+        names = {tenant: [f"{tenant}-{number}" for number in range(INDEXES)] for tenant in platform.keys}
         for tenant, own in names.items():
             for name in own:
-                made = await http.post("/indexes", json={"index_name": name}, headers=platform.headers(tenant))
-                assert made.status_code in (200, 201, 409), made.text
+                created = await http.post("/indexes", json={"index_name": name}, headers=platform.headers(tenant))
+                assert created.status_code in (200, 201, 409), created.text
         south = platform.keys["south"]
         hidden = [
             b"DELETE /indexes/north-0 HTTP/1.1\r\nX-Rest: ",
@@ -90,19 +90,19 @@ async def test_a_body_is_never_the_next_request(platform: Any, start_proxy: Any,
             for credentials in ([], [f"Api-Key: {south}"])
         ]
         answers: list[bytes] = []
-        wrong: list[str] = []
+        wrong_answers: list[str] = []
         for number, (pause, attack) in enumerate(itertools.product(PAUSES, attacks)):
             answers.append(await _send(port, *attack, pause))
-            reads = [(tenant, names[tenant][number % OWN]) for tenant in names for _ in range(VICTIMS)]
+            reads = [(tenant, names[tenant][number % INDEXES]) for tenant in names for _ in range(VICTIMS)]
             got = await asyncio.gather(
                 *(http.get(f"/indexes/{name}", headers=platform.headers(tenant)) for tenant, name in reads)
             )
-            wrong += [
+            wrong_answers += [
                 f"{number}: {tenant} requested {name}, got {answer.status_code} {answer.text[:200]}"
                 for (tenant, name), answer in zip(reads, got, strict=True)
                 if answer.status_code != 200 or f'"index_name":"{name}"' not in answer.text
             ]
-        assert wrong == []
+        assert wrong_answers == []
         assert (await http.get("/metrics")).status_code == 403
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{platform.port}") as http:
         for tenant, own in names.items():

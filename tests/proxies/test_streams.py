@@ -73,7 +73,7 @@ async def test_a_client_that_disconnects_in_mid_stream(
                 text += piece
                 if "word1 " in text:
                     break
-        await _closed(platform)
+        await _wait_until_model_connection_closes(platform)
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -93,10 +93,10 @@ async def test_a_client_that_disconnects_before_the_first_token(
         )
         await eventually(lambda: len(platform.model.requests) > before, what="a request to the model")
         asking.cancel()
-        await _closed(platform)
+        await _wait_until_model_connection_closes(platform)
 
 
-async def _closed(platform: Any) -> None:
+async def _wait_until_model_connection_closes(platform: Any) -> None:
     recorded = platform.model.requests[-1]
     await eventually(lambda: recorded.closed_at is not None, what="the model's connection is closed")
     assert recorded.finished_at is None

@@ -43,18 +43,18 @@ async def opened(nodes: list[ServerNode], *, shared: bool = False) -> AsyncItera
         await bench.aclose()
 
 
-class Refused:
+class RefusalMeter:
     """Measures the longest period without a successful call, from the first failed call to the next success."""
 
     def __init__(self) -> None:
         self.longest = 0.0
         self._since: float | None = None
 
-    async def call(self, what: Awaitable[T]) -> T | None:
+    async def call(self, call_to_measure: Awaitable[T]) -> T | None:
         """Return the result of a call, or None if it was refused."""
         began = time.monotonic()
         try:
-            result = await what
+            result = await call_to_measure
         except StaleGeneration:
             result = None  # the earlier attempt was applied, but its response was lost
         except CausewayError:
@@ -84,8 +84,8 @@ class Load:
 
     bench: Bench
     stored: dict[str, int] = field(default_factory=dict)
-    searches: Refused = field(default_factory=Refused)
-    writes: Refused = field(default_factory=Refused)
+    searches: RefusalMeter = field(default_factory=RefusalMeter)
+    writes: RefusalMeter = field(default_factory=RefusalMeter)
     duplicates: list[str] = field(default_factory=list)
 
     async def write(self, end: asyncio.Event) -> None:

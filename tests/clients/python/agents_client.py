@@ -33,13 +33,13 @@ async def main() -> None:
     )
     set_default_openai_client(client, use_for_tracing=False)
     set_tracing_disabled(True)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
     clerk = Agent(name="Clerk", instructions="Say when high water is.", model="scripted", tools=[tide])
     first = await Runner.run(clerk, "When is high water at Kelsay?")
-    found["tool"] = first.final_output
+    results["tool"] = first.final_output
     second: Any = [*first.to_input_list(), {"role": "user", "content": "And tomorrow?"}]
-    found["second_turn"] = (await Runner.run(clerk, second)).final_output
+    results["second_turn"] = (await Runner.run(clerk, second)).final_output
 
     reader = Agent(
         name="Reader",
@@ -47,16 +47,16 @@ async def main() -> None:
         model="extractive",
         tools=[FileSearchTool(vector_store_ids=["handbook"], max_num_results=3, include_search_results=True)],
     )
-    read = await Runner.run(reader, "When will the pivot bearing be renewed?")
-    found["search"] = read.final_output
-    found["searched"] = [item.raw_item.type for item in read.new_items if item.type == "tool_call_item"]
-    followed: Any = [*read.to_input_list(), {"role": "user", "content": "Who renews the pivot bearing?"}]
-    found["searched_again"] = bool((await Runner.run(reader, followed)).final_output)
+    search = await Runner.run(reader, "When will the pivot bearing be renewed?")
+    results["search"] = search.final_output
+    results["searched"] = [item.raw_item.type for item in search.new_items if item.type == "tool_call_item"]
+    follow_up: Any = [*search.to_input_list(), {"role": "user", "content": "Who renews the pivot bearing?"}]
+    results["searched_again"] = bool((await Runner.run(reader, follow_up)).final_output)
 
     desk = Agent(name="Desk", instructions="Hand over.", model="scripted", handoffs=[clerk])
-    handed = await Runner.run(desk, "When is high water?")
-    found["handed_to"] = [handed.last_agent.name, handed.final_output]
-    print(json.dumps(found))
+    hand_off = await Runner.run(desk, "When is high water?")
+    results["handed_to"] = [hand_off.last_agent.name, hand_off.final_output]
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

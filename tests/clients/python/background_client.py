@@ -26,36 +26,38 @@ def main() -> None:
         _strict_response_validation=True,
     )
     responses = client.responses
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
     waiting = responses.create(model="extractive", input=QUESTION, tools=SEARCH, background=True)
-    found["accepted"] = [waiting.status, waiting.background, waiting.output]
+    results["accepted"] = [waiting.status, waiting.background, waiting.output]
     answer = _wait_for_end(client, waiting)
-    found["polled"] = [answer.status, answer.output_text]
+    results["polled"] = [answer.status, answer.output_text]
     events = list(responses.retrieve(answer.id, stream=True))
-    found["numbers"] = [event.sequence_number for event in events]
-    found["first"], found["last"] = [event.type for event in events[:3]], events[-1].type
-    found["again"] = [
+    results["numbers"] = [event.sequence_number for event in events]
+    results["first"], results["last"] = [event.type for event in events[:3]], events[-1].type
+    results["again"] = [
         list(responses.retrieve(answer.id, stream=True, starting_after=after)) == events[after + 1 :]
         for after in range(len(events))
     ]
 
     with responses.create(model="extractive", input=QUESTION, tools=SEARCH, background=True, stream=True) as stream:
-        left: Any = next(iter(stream))
-    rest = list(responses.retrieve(left.response.id, stream=True, starting_after=left.sequence_number))
-    found["resumed"] = [event.type for event in [left, *rest]] == [event.type for event in events]
+        first_event: Any = next(iter(stream))
+    rest = list(
+        responses.retrieve(first_event.response.id, stream=True, starting_after=first_event.sequence_number)
+    )
+    results["resumed"] = [event.type for event in [first_event, *rest]] == [event.type for event in events]
 
-    begun = responses.create(model="scripted", input="When is high water?", background=True)
+    running = responses.create(model="scripted", input="When is high water?", background=True)
     seen: list[Any] = []
-    for event in responses.retrieve(begun.id, stream=True):
+    for event in responses.retrieve(running.id, stream=True):
         seen.append(event)
-        if event.type == "response.output_text.delta" and "cancelled" not in found:
-            found["cancelled"] = responses.cancel(begun.id).status
-    found["delta"], found["end"] = seen[-2].delta, [seen[-1].type, seen[-1].response.status]
-    kept = responses.retrieve(begun.id)
-    found["kept"] = [kept.status, kept.output_text]
-    found["cancelled_again"] = responses.cancel(begun.id).status
-    print(json.dumps(found))
+        if event.type == "response.output_text.delta" and "cancelled" not in results:
+            results["cancelled"] = responses.cancel(running.id).status
+    results["delta"], results["end"] = seen[-2].delta, [seen[-1].type, seen[-1].response.status]
+    cancelled = responses.retrieve(running.id)
+    results["kept"] = [cancelled.status, cancelled.output_text]
+    results["cancelled_again"] = responses.cancel(running.id).status
+    print(json.dumps(results))
 
 
 def _wait_for_end(client: OpenAI, answer: Response) -> Response:

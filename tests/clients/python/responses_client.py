@@ -34,43 +34,43 @@ def main() -> None:
     """Search, stream, use a tool over two turns, parse, continue a conversation, read and delete."""
     client = OpenAI(base_url=os.environ["CAUSEWAY_URL"] + "/v1", api_key=os.environ["CAUSEWAY_KEY"], max_retries=0)
     responses = client.responses
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
     answer = responses.create(model="extractive", input=QUESTION, tools=SEARCH)
-    found["text"] = answer.output_text
-    found["kinds"] = [item.type for item in answer.output]
+    results["text"] = answer.output_text
+    results["kinds"] = [item.type for item in answer.output]
     message: Any = answer.output[-1]
-    found["cited"] = sorted({each.filename for each in message.content[0].annotations})
+    results["cited"] = sorted({each.filename for each in message.content[0].annotations})
 
     with responses.stream(model="extractive", input=QUESTION, tools=SEARCH) as stream:
-        found["deltas"] = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
-        found["streamed"] = stream.get_final_response().output_text
+        results["deltas"] = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        results["streamed"] = stream.get_final_response().output_text
 
     first = responses.create(model="scripted", input="When is high water at Kelsay?", tools=[TIDE])
     call: Any = first.output[0]
-    found["tool"] = [call.name, json.loads(call.arguments)]
+    results["tool"] = [call.name, json.loads(call.arguments)]
     result: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "six"}]
     after = responses.create(model="scripted", input=result, previous_response_id=first.id, tools=[TIDE])
-    found["after_tool"] = after.output_text
+    results["after_tool"] = after.output_text
     parsed: Any = responses.parse(model="scripted", input="When?", text_format=Tide).output_parsed
-    found["parsed"] = parsed.model_dump()
+    results["parsed"] = parsed.model_dump()
 
     conversation = client.conversations.create(metadata={"topic": "tides"})
     for question in ("One?", "Two?"):
         responses.create(model="scripted", input=question, conversation=conversation.id)
     items: Any = client.conversations.items.list(conversation.id, order="asc")
-    found["conversation"] = [item.role for item in items]
+    results["conversation"] = [item.role for item in items]
     client.conversations.delete(conversation.id)
 
-    found["read"] = responses.retrieve(after.id).output_text
-    found["input_items"] = [item.type for item in responses.input_items.list(after.id)]
-    found["tokens"] = responses.input_tokens.count(model="scripted", input="When is high water?").input_tokens > 0
+    results["read"] = responses.retrieve(after.id).output_text
+    results["input_items"] = [item.type for item in responses.input_items.list(after.id)]
+    results["tokens"] = responses.input_tokens.count(model="scripted", input="When is high water?").input_tokens > 0
     responses.delete(after.id)
     try:
         responses.retrieve(after.id)
     except NotFoundError as error:
-        found["error"] = [error.status_code, bool(error.request_id)]
-    print(json.dumps(found))
+        results["error"] = [error.status_code, bool(error.request_id)]
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":
