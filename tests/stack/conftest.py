@@ -111,8 +111,8 @@ class Stack:
             code: The Python code that the process runs instead of the module of the service.
             environment: Variables that replace those of the running process.
         """
-        own = (_proc(self.pid(service)) / "environ").read_bytes().decode().split("\0")
-        settings = dict(each.split("=", 1) for each in own if each)
+        variables = (_proc(self.pid(service)) / "environ").read_bytes().decode().split("\0")
+        settings = dict(each.split("=", 1) for each in variables if each)
         settings.pop("CAUSEWAY_GRPC_SOCKET", None)  # the running process uses this socket
         program = ["-m", service] if code is None else ["-c", code]
         with (self.data / "logs" / f"{service}-second.log").open("ab") as log:
@@ -136,16 +136,18 @@ class Stack:
             httpx.AsyncClient(base_url=url, timeout=60) as http,
         ):
             other = _SecondGateway(self.data, self.process, http, process.pid)
-            await other.ready()
+            await other.wait_until_ready()
             yield other
 
     def nats_url_at(self, service: str, port: int) -> str:
         """Return the URL with which a service connects to NATS, with another port."""
-        own = (_proc(self.pid(service)) / "environ").read_bytes().decode()
-        url = next(each for each in own.split("\0") if each.startswith("CAUSEWAY_NATS_URL=")).partition("=")[2]
+        variables = (_proc(self.pid(service)) / "environ").read_bytes().decode()
+        url = next(each for each in variables.split("\0") if each.startswith("CAUSEWAY_NATS_URL=")).partition("=")[
+            2
+        ]
         return f"{url.rpartition(':')[0]}:{port}"
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait until every service is ready."""
         end = time.monotonic() + READY_SECONDS
         while time.monotonic() < end:
@@ -158,9 +160,9 @@ class Stack:
     async def ingest(self, index: str = INDEX, name: str = "tides.md", content: bytes = DOCUMENT) -> dict[str, Any]:
         """Upload a document, wait for its job, and return it."""
         response = await self.http.post("/documents", data={"index": index}, files={"file": (name, content)})
-        return await self.finished(response.raise_for_status().json()["jobs"][0]["id"])
+        return await self.wait_for_job(response.raise_for_status().json()["jobs"][0]["id"])
 
-    async def finished(self, job_id: str) -> dict[str, Any]:
+    async def wait_for_job(self, job_id: str) -> dict[str, Any]:
         """Wait until a job has ended, and return it. The stack may be unavailable in the meantime."""
         end = time.monotonic() + _FINISHED_SECONDS
         while time.monotonic() < end:

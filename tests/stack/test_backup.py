@@ -96,7 +96,7 @@ async def test_a_backup_of_a_running_stack_is_restored(start_stack: Any, tmp_pat
             data={"index": "tides", "oids": "ann"},
             files={"file": ("secret.md", b"# Secret\n\nLow water is at noon.\n")},
         )
-        assert (await stack.finished(secret.raise_for_status().json()["jobs"][0]["id"]))["state"] == "succeeded"
+        assert (await stack.wait_for_job(secret.raise_for_status().json()["jobs"][0]["id"]))["state"] == "succeeded"
         saved = await stack.http.post(
             "/chat_history",
             json={"id": "s1", "answers": [["When?", {"message": {"content": "At six."}}]]},
@@ -118,7 +118,7 @@ async def test_a_backup_of_a_running_stack_is_restored(start_stack: Any, tmp_pat
         jobs, (code, out) = await asyncio.gather(uploads(), causeway(*backup_command[1:], cwd=tmp_path))
         assert code == 0, out
         for job in jobs:
-            assert (await stack.finished(job))["state"] == "succeeded"
+            assert (await stack.wait_for_job(job))["state"] == "succeeded"
         code, out = await causeway("restore", backup_command[2], cwd=tmp_path)
         assert code == 1
         assert "not empty" in out
@@ -132,7 +132,7 @@ async def test_a_backup_of_a_running_stack_is_restored(start_stack: Any, tmp_pat
         late = []
         for number, job in enumerate(jobs):
             if (await stack.http.get(f"/jobs/{job}")).status_code == 200:
-                assert (await stack.finished(job))["state"] in ("succeeded", "unchanged")
+                assert (await stack.wait_for_job(job))["state"] in ("succeeded", "unchanged")
                 late.append(number)
         for number in range(UPLOADS):
             name = f"late{number}.md"

@@ -24,13 +24,13 @@ async def disconnect(stack: Any, path: str, body: Any, *, after_lines: int) -> f
             lines = response.aiter_lines()
             for _ in range(after_lines):
                 await anext(lines)
-            left = time.monotonic()
+            disconnected_at = time.monotonic()
             await response.aclose()
-            return left
+            return disconnected_at
         await asyncio.sleep(0.5)
-        left = time.monotonic()
+        disconnected_at = time.monotonic()
         sending.cancel()
-        return left
+        return disconnected_at
 
 
 @pytest.mark.parametrize("path", ["/chat/stream", "/v1/chat/completions"])
@@ -39,11 +39,11 @@ async def test_a_client_that_leaves_in_mid_stream(stack: Any, model: ModelServer
     body = stack.question()
     if path.startswith("/v1"):
         body = {"model": "stub", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
-    left = await disconnect(stack, path, body, after_lines=8)
+    disconnected_at = await disconnect(stack, path, body, after_lines=8)
     [recorded] = model.requests
     await eventually(lambda: recorded.closed_at is not None, what="the close")
     assert recorded.closed_at is not None
-    assert recorded.closed_at - left < CLOSED_WITHIN + NOISE
+    assert recorded.closed_at - disconnected_at < CLOSED_WITHIN + NOISE
     assert recorded.finished_at is None
 
 
@@ -63,11 +63,11 @@ async def test_a_client_that_leaves_before_the_first_token(
     }
     if index:
         body["index_name"] = index
-    left = await disconnect(stack, "/v1/chat/completions", body, after_lines=0)
+    disconnected_at = await disconnect(stack, "/v1/chat/completions", body, after_lines=0)
     [recorded] = model.requests
     await eventually(lambda: recorded.closed_at is not None, what="the close")
     assert recorded.closed_at is not None
-    assert recorded.closed_at - left < CLOSED_WITHIN + NOISE
+    assert recorded.closed_at - disconnected_at < CLOSED_WITHIN + NOISE
 
 
 async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: ModelServer) -> None:

@@ -53,7 +53,7 @@ async def test_the_retrievers_disk_is_full(
         filling.unlink()
         begin = time.monotonic()
         for each in jobs:
-            assert (await stack.finished(each))["state"] == "succeeded"
+            assert (await stack.wait_for_job(each))["state"] == "succeeded"
         record_property("seconds until all documents are stored", round(time.monotonic() - begin, 1))
 
 
@@ -81,7 +81,7 @@ async def test_a_workers_disk_is_full(start_stack: Any, tmp_path: Path) -> None:
         assert "worker's disk is full" in job["error"]["message"]
         assert (await stack.ingest())["state"] == "succeeded"
         limit_file_size(stack, "ingest")
-        assert (await stack.finished(job["id"]))["state"] == "succeeded"
+        assert (await stack.wait_for_job(job["id"]))["state"] == "succeeded"
 
 
 async def test_the_gateways_disk_is_full(stack: Any) -> None:
@@ -131,7 +131,7 @@ async def test_nats_is_full(stack: Any, jetstream: JetStreamContext, full: str) 
     stream = await jetstream.stream_info(full)
     await jetstream.update_stream(stream.config.evolve(max_bytes=original_limit))
     for job in accepted:
-        assert (await stack.finished(job))["state"] == "succeeded"
+        assert (await stack.wait_for_job(job))["state"] == "succeeded"
     later = await stack.ingest("tides", "later.md", b"# Later\n\nLow water is at noon.\n")
     assert later["state"] == "succeeded"
     documents = (await stack.http.get("/documents", params={"index": "tides", "limit": 1000})).json()["documents"]

@@ -11,8 +11,8 @@ REDACT = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
 TOLERATED_SECONDS = 2.0
 
 
-async def lines_of(stack: Any, body: Any, at_first: Any = None) -> tuple[list[dict[str, Any]], bool]:
-    """Return the lines of a streamed answer, and whether the connection broke. Call `at_first` after the first
+async def lines_of(stack: Any, body: Any, on_first_text: Any = None) -> tuple[list[dict[str, Any]], bool]:
+    """Return the lines of a streamed answer, and whether the connection broke. Call `on_first_text` after the first
     text.
     """
     lines: list[dict[str, Any]] = []
@@ -22,9 +22,9 @@ async def lines_of(stack: Any, body: Any, at_first: Any = None) -> tuple[list[di
                 return [json.loads(await response.aread())], False
             async for line in response.aiter_lines():
                 lines.append(json.loads(line))
-                if at_first is not None and lines[-1].get("delta", {}).get("content"):
-                    at_first()
-                    at_first = None
+                if on_first_text is not None and lines[-1].get("delta", {}).get("content"):
+                    on_first_text()
+                    on_first_text = None
     except httpx.TransportError:
         return lines, True
     return lines, False
@@ -47,7 +47,7 @@ async def test_a_service_killed_in_mid_stream(stack: Any, service: str) -> None:
     else:
         assert "error" in lines[-1]
         assert not broke
-    await stack.ready()
+    await stack.wait_until_ready()
     lines, broke = await lines_of(stack, stack.question(detectors=REDACT))
     assert not broke
     assert all("error" not in line for line in lines)
@@ -65,7 +65,7 @@ async def test_a_service_that_is_dead_when_it_is_needed(stack: Any, service: str
     if response.status_code == 503:
         assert "retry-after" in response.headers
         assert response.json()["error"]
-    await stack.ready()
+    await stack.wait_until_ready()
     assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
 
 
@@ -80,7 +80,7 @@ async def test_without_nats_questions_are_answered_and_uploads_refused(stack: An
     response = await stack.http.post("/documents", data={"index": "tides"}, files=files, timeout=40)
     assert time.monotonic() - begin < 35
     assert response.status_code in (202, 503)
-    await stack.ready()
+    await stack.wait_until_ready()
     job = await stack.ingest("tides", "more.md", b"# More\n\nLow water is at noon.\n")
     assert job["state"] in ("succeeded", "unchanged")
 
@@ -95,9 +95,9 @@ async def test_a_job_survives_a_kill(stack: Any, service: str) -> None:
     [job] = response.raise_for_status().json()["jobs"]
     await asyncio.sleep(0.3)
     stack.kill(service)
-    finished = await stack.finished(job["id"])
+    finished = await stack.wait_for_job(job["id"])
     assert finished["state"] in ("succeeded", "unchanged"), finished
-    await stack.ready()
+    await stack.wait_until_ready()
     answer = await stack.http.post(
         "/chat", json=stack.question("How often does the lamp of buoy 17 flash?", "buoys", top=50)
     )
@@ -115,4 +115,4 @@ async def test_sigterm_lets_running_streams_finish(stack: Any, service: str) -> 
     assert not broke
     assert "thoughts" in lines[-1]["context"]
     assert sum(bool(line["delta"].get("content")) for line in lines) > 10
-    await stack.ready()
+    await stack.wait_until_ready()

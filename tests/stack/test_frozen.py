@@ -53,7 +53,7 @@ async def test_services_that_freeze(stack: Any, record_property: Callable[[str, 
     begin = time.monotonic()
     for service in CALLS:
         stack.kill(service, signal.SIGCONT)
-    await stack.ready()
+    await stack.wait_until_ready()
     assert [(await status(service))[0] for service in CALLS] == [200, 200, 200]
     record_property("seconds until all services answer", round(time.monotonic() - begin, 1))
     await stack.wait_for_release(before)
@@ -84,7 +84,7 @@ async def test_a_service_that_freezes_in_mid_stream(
         assert "word99" not in "".join(broken)  # the detectors have not cleared it
     finally:
         stack.kill(service, signal.SIGCONT)
-    await stack.ready()
+    await stack.wait_until_ready()
     assert '"error"' not in (await lines(frozen=False))[-1]
 
 
@@ -111,7 +111,7 @@ async def test_a_worker_and_a_gateway_that_freeze(stack: Any) -> None:
     assert count > 10
     await asyncio.sleep(32)
     stack.kill("ingest", signal.SIGCONT)
-    assert (await stack.finished(job["id"]))["state"] == "succeeded"
+    assert (await stack.wait_for_job(job["id"]))["state"] == "succeeded"
     documents = await stack.http.get("/documents", params={"index": "buoys"})
     assert [each["sourcefile"] for each in documents.json()["documents"]] == ["buoys.md"]
     assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []
@@ -144,7 +144,7 @@ async def test_a_broker_that_freezes(stack: Any, record_property: Callable[[str,
     finally:
         stack.kill("nats", signal.SIGCONT)
     begin = time.monotonic()
-    await stack.ready()
+    await stack.wait_until_ready()
     job = await stack.ingest("tides", "low.md", b"# Low\n\nLow water is at noon.\n")
     assert job["state"] in ("succeeded", "unchanged")
     record_property("seconds until a document is stored", round(time.monotonic() - begin, 1))

@@ -177,4 +177,4 @@ async def test_an_embedding_server_that_sends_invalid_answers(
         assert "'e5'" in job["error"]["message"]
         assert garbage_server.requests
         garbage_server.response = http(b'{"data": [{"index": 0, "embedding": [0.6, 0.8]}]}')
-        assert (await stack.finished(job["id"]))["state"] == "succeeded"
+        assert (await stack.wait_for_job(job["id"]))["state"] == "succeeded"

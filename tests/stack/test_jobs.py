@@ -49,13 +49,13 @@ async def test_many_files_while_everything_dies_once(stack: Any) -> None:
     for service in ("ingest", "retriever", "nats", "ingest"):
         await asyncio.sleep(1)
         stack.kill(service)
-    states = {(await stack.finished(job))["state"] for job in jobs}
+    states = {(await stack.wait_for_job(job))["state"] for job in jobs}
     assert states <= {"succeeded", "unchanged"}
-    await stack.ready()
+    await stack.wait_until_ready()
     expected = sorted(name for _, (name, _) in FILES)
     assert sorted(await names(stack, "berths")) == expected
     again = await submit(stack, "berths", FILES[:20])
-    assert {(await stack.finished(job))["state"] for job in again} == {"unchanged"}
+    assert {(await stack.wait_for_job(job))["state"] for job in again} == {"unchanged"}
     assert sorted(await names(stack, "berths")) == expected
     assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []
 
@@ -69,7 +69,7 @@ async def test_a_cancelled_job_stores_nothing(stack: Any) -> None:
     waiting = await submit(stack, "buoys", FILES[:12])
     for job in (running, waiting[-1]):
         assert (await stack.http.post(f"/jobs/{job}/cancel")).json()["state"] == "cancelled"
-    assert all([(await stack.finished(job))["state"] == "succeeded" for job in waiting[:-1]])
+    assert all([(await stack.wait_for_job(job))["state"] == "succeeded" for job in waiting[:-1]])
     await asyncio.sleep(1)
     assert sorted(await names(stack, "buoys")) == sorted(name for _, (name, _) in FILES[:11])
     assert (await stack.http.get("/content/buoys.md", params={"index": "buoys"})).status_code == 404
@@ -114,8 +114,8 @@ async def test_an_unavailable_server_costs_no_attempt(start_stack: Any, tmp_path
         await asyncio.sleep(32)
         assert (await stack.http.get(f"/jobs/{job}")).json()["stage"] == "waiting"
         stack.kill("retriever", signal.SIGCONT)
-        done = await stack.finished(job)
-        assert (done["state"], done["waiting_since"], done["error"]) == ("succeeded", None, None)
+        finished = await stack.wait_for_job(job)
+        assert (finished["state"], finished["waiting_since"], finished["error"]) == ("succeeded", None, None)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ async def test_an_embedding_server_that_is_away_for_long(start_stack: Any, tmp_p
         server = ModelServer()
         await server.start(port=port)
         try:
-            assert {(await stack.finished(job))["state"] for job in jobs[1:]} == {"succeeded"}
+            assert {(await stack.wait_for_job(job))["state"] for job in jobs[1:]} == {"succeeded"}
         finally:
             await server.stop()
         assert len(await names(stack, "tides")) == 3
@@ -161,7 +161,7 @@ async def test_a_failed_job_can_be_sent_again(start_stack: Any, tmp_path: Path, 
     async with start_stack(tmp_path / "data", **environment) as stack:
         jobs = await submit(stack, "tides", FILES[:2])
         for job in jobs:
-            assert (await stack.finished(job))["state"] == "failed"
+            assert (await stack.wait_for_job(job))["state"] == "failed"
         letters = (await stack.http.get("/jobs/dead")).json()["jobs"]
         assert {letter["id"] for letter in letters} == set(jobs)
         assert {letter["error"]["reason"] for letter in letters} == {"UNAVAILABLE"}

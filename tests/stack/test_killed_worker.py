@@ -79,7 +79,7 @@ async def test_a_worker_killed_at_every_stage(stack: Any, record_property: Calla
         return [job["id"] for job in response.raise_for_status().json()["jobs"]]
 
     for job in await upload(1):
-        assert (await stack.finished(job))["state"] == "succeeded"
+        assert (await stack.wait_for_job(job))["state"] == "succeeded"
     stack.kill("ingest", signal.SIGSTOP)
     try:
         await asyncio.sleep(PULL_SECONDS)
@@ -100,12 +100,12 @@ async def test_a_worker_killed_at_every_stage(stack: Any, record_property: Calla
         assert dict(zip(STAGES, codes, strict=True)) == dict.fromkeys(STAGES, -signal.SIGKILL)
         found = await versions(stack)
         assert len(found) == len(STAGES)
-        assert all(len(some) == 1 for some in found.values()), found
+        assert all(len(passages) == 1 for passages in found.values()), found
     finally:
         stack.kill("ingest", signal.SIGCONT)
     begin = time.monotonic()
     for job in jobs:
-        assert (await stack.finished(job))["state"] in ("succeeded", "unchanged")
+        assert (await stack.wait_for_job(job))["state"] in ("succeeded", "unchanged")
     record_property("seconds until all jobs have ended", round(time.monotonic() - begin, 1))
     assert await versions(stack) == {keys.document_id(f"pier{number}.md"): {2} for number in range(len(STAGES))}
     assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []

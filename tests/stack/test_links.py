@@ -100,7 +100,7 @@ async def test_a_gateway_and_a_worker_cut_off_from_nats(
         await asyncio.sleep(5)
         response = await gateway.http.post("/documents", data={"index": "berths"}, files=FILES)
         jobs = [job["id"] for job in response.raise_for_status().json()["jobs"]]
-        await stack.finished(jobs[3])
+        await stack.wait_for_job(jobs[3])
         link.stop()
         begin = time.monotonic()
         assert (await gateway.http.post("/chat", json=gateway.question())).status_code == 200
@@ -111,13 +111,13 @@ async def test_a_gateway_and_a_worker_cut_off_from_nats(
         assert (await gateway.http.post("/chat", json=gateway.question())).status_code == 200
         await asyncio.sleep(max(0.0, begin + OUTAGE_SECONDS - time.monotonic()))
         for job in jobs:
-            assert (await stack.finished(job))["state"] in ("succeeded", "unchanged")
+            assert (await stack.wait_for_job(job))["state"] in ("succeeded", "unchanged")
         record_property(
             "seconds until the other worker has stored all documents", round(time.monotonic() - begin, 1)
         )
         link.resume()
         begin = time.monotonic()
-        await gateway.ready()
+        await gateway.wait_until_ready()
         job = await gateway.ingest("tides", "low.md", b"# Low\n\nLow water is at noon.\n")
         assert job["state"] in ("succeeded", "unchanged")
         record_property("seconds until the gateway accepts uploads again", round(time.monotonic() - begin, 1))

@@ -15,16 +15,16 @@ if user := int(sys.argv[2]):
     os.setgroups([])
     os.setgid(user)
     os.setuid(user)
-with socket.socket(socket.AF_UNIX) as one:
+with socket.socket(socket.AF_UNIX) as client:
     try:
-        one.connect(sys.argv[1])
+        client.connect(sys.argv[1])
     except OSError as error:
         sys.exit(error.errno)
 """
 _LISTENS = "0A"
 
 
-def listening(pid: int) -> set[int]:
+def listening_ports(pid: int) -> set[int]:
     """Return the TCP ports on which a process listens."""
     process = Path("/proc") / str(pid)
     inodes = set()
@@ -52,8 +52,8 @@ async def test_only_the_gateway_and_the_broker_have_ports(stack: Any) -> None:
     callers.
     """
     services = stack.description()["services"]
-    assert {name: listening(one["pid"]) for name, one in services.items()} == {
-        name: {one["port"]} if "port" in one else set() for name, one in services.items()
+    assert {name: listening_ports(service["pid"]) for name, service in services.items()} == {
+        name: {service["port"]} if "port" in service else set() for name, service in services.items()
     }
     for name in SERVICES:
         path = Path(services[name]["socket"])

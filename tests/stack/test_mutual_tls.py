@@ -57,8 +57,8 @@ class Installation:
 
     def issue(self, name: str) -> None:
         """Create or replace the certificate of a process. Each file is replaced atomically."""
-        own = self.directory / name
-        own.mkdir(exist_ok=True)
+        directory = self.directory / name
+        directory.mkdir(exist_ok=True)
         issued = self.authority.issue_cert(name, f"{name}.causeway.svc", "localhost", common_name=name)
         files = {
             "tls.key": issued.private_key_pem.bytes(),
@@ -66,17 +66,17 @@ class Installation:
             "ca.crt": self.authority.cert_pem.bytes(),
         }
         for file, content in files.items():
-            new = own / f"{file}.new"
+            new = directory / f"{file}.new"
             new.write_bytes(content)
-            new.replace(own / file)
+            new.replace(directory / file)
 
     def tls(self, name: str) -> dict[str, str]:
         """Return the TLS settings of a process with the certificate of this name."""
-        own = self.directory / name
+        directory = self.directory / name
         return {
-            "CAUSEWAY_TLS_CERT_FILE": str(own / "tls.crt"),
-            "CAUSEWAY_TLS_KEY_FILE": str(own / "tls.key"),
-            "CAUSEWAY_TLS_CA_FILE": str(own / "ca.crt"),
+            "CAUSEWAY_TLS_CERT_FILE": str(directory / "tls.crt"),
+            "CAUSEWAY_TLS_KEY_FILE": str(directory / "tls.key"),
+            "CAUSEWAY_TLS_CA_FILE": str(directory / "ca.crt"),
         }
 
     def environment(self, name: str) -> dict[str, str]:
@@ -97,8 +97,8 @@ class Installation:
         """Return the command of NATS. Its configuration is that of docs/security.md and of the component `tls`: the
         certificate of a client determines its user.
         """
-        own = self.directory / "nats"
-        files = f'cert_file: "{own}/tls.crt", key_file: "{own}/tls.key", ca_file: "{own}/ca.crt"'
+        directory = self.directory / "nats"
+        files = f'cert_file: "{directory}/tls.crt", key_file: "{directory}/tls.key", ca_file: "{directory}/ca.crt"'
         extra = f"tls {{ {files}, verify_and_map: true }}\n{authorization()}"
         return Broker(self.directory / "broker", self.ports["nats"], extra=extra).command()
 
@@ -135,8 +135,8 @@ class Installation:
             issued = authority.issue_cert(name or "", "localhost")
             pair = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
         elif name is not None:
-            own = self.directory / name
-            pair = (own / "tls.key").read_bytes(), (own / "tls.crt").read_bytes()
+            directory = self.directory / name
+            pair = (directory / "tls.key").read_bytes(), (directory / "tls.crt").read_bytes()
         credentials = grpc.ssl_channel_credentials(self.authority.cert_pem.bytes(), *pair)
         return grpc.aio.secure_channel(f"localhost:{self.ports[service]}", credentials)
 
@@ -175,7 +175,7 @@ async def http(installation: Installation) -> AsyncIterator[httpx.AsyncClient]:
                 if (await http.get("/readyz", params={"verbose": ""})).status_code == 200:
                     break
             await asyncio.sleep(0.1)
-        making = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *(
                 BIN / "causeway",
                 "keys",
@@ -190,9 +190,9 @@ async def http(installation: Installation) -> AsyncIterator[httpx.AsyncClient]:
             env={**os.environ, **installation.tls(OPERATOR)},
             stdout=asyncio.subprocess.PIPE,
         )
-        made, _ = await making.communicate()
-        assert making.returncode == 0
-        http.headers["api-key"] = made.decode().strip()
+        output, _ = await process.communicate()
+        assert process.returncode == 0
+        http.headers["api-key"] = output.decode().strip()
         for _ in attempts(RELOAD_SECONDS, "the gateway does not accept the key"):
             if (await http.get("/indexes")).status_code == 200:
                 break
@@ -201,10 +201,10 @@ async def http(installation: Installation) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def attempts(seconds: float, message: str) -> Iterator[None]:
-    """Let the caller repeat a loop until it breaks out of the loop.
+    """Yield until the caller leaves its loop.
 
     Raises:
-        TimeoutError: The caller did not break out of the loop in time.
+        TimeoutError: The caller did not leave its loop in time.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:

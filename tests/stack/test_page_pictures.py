@@ -42,7 +42,7 @@ async def stack_with_pictures(tmp_path: Path, start_stack: StartStack) -> AsyncI
 async def upload(stack: Any, content: bytes, **fields: str) -> Any:
     files = {"file": ("pumps.pdf", content)}
     response = await stack.http.post("/documents", data={"index": "manuals", **fields}, files=files)
-    job = await stack.finished(response.raise_for_status().json()["jobs"][0]["id"])
+    job = await stack.wait_for_job(response.raise_for_status().json()["jobs"][0]["id"])
     assert job["state"] == "succeeded", job
     return job
 

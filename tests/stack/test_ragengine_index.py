@@ -18,7 +18,7 @@ def notes(count: int, word: str = "flashes") -> list[dict[str, Any]]:
     ]
 
 
-async def listed(stack: Any, index: str) -> dict[str, Any]:
+async def list_documents(stack: Any, index: str) -> dict[str, Any]:
     return (await stack.http.get(f"/indexes/{index}/documents", params={"limit": 100})).json()  # type: ignore[no-any-return]  # JSON
 
 
@@ -43,8 +43,8 @@ async def test_a_batch_survives_a_kill(stack: Any, service: str) -> None:
     response = await asking
     assert response.status_code == 200, response.text
     assert [each["doc_id"] for each in response.json()] == [each["doc_id"] for each in before]
-    await stack.ready()
-    assert (await listed(stack, "notes"))["total_items"] == 300
+    await stack.wait_until_ready()
+    assert (await list_documents(stack, "notes"))["total_items"] == 300
     again = await stack.http.post("/indexes/notes/documents", json={"documents": before}, timeout=120)
     assert {group: len(found) for group, found in again.json().items()} == {
         "updated_documents": 0,
@@ -65,10 +65,10 @@ async def test_deletions_survive_a_restart(start_stack: Any, tmp_path: Path) -> 
     async with start_stack(data) as stack:
         assert (await stack.http.get("/indexes")).json() == ["kept"]
         assert (await stack.http.get("/indexes/gone/documents")).status_code == 404
-        assert [each["doc_id"] for each in (await listed(stack, "kept"))["documents"]] == ["d0", "d2"]
+        assert [each["doc_id"] for each in (await list_documents(stack, "kept"))["documents"]] == ["d0", "d2"]
         body = {"index_name": "gone", "documents": [{"doc_id": "new", "text": "Only this is here."}]}
         (await stack.http.post("/index", json=body)).raise_for_status()
-        assert (await listed(stack, "gone"))["total_items"] == 1
+        assert (await list_documents(stack, "gone"))["total_items"] == 1
 
 
 async def test_concurrent_requests_for_the_same_documents(stack: Any) -> None:
@@ -78,7 +78,7 @@ async def test_concurrent_requests_for_the_same_documents(stack: Any) -> None:
     bodies = [{"index_name": "race", "documents": notes(3, f"blinks-{n}")} for n in range(20)]
     answers = await asyncio.gather(*(stack.http.post("/index", json=body, timeout=120) for body in bodies))
     assert {answer.status_code for answer in answers} == {200}
-    found = await listed(stack, "race")
+    found = await list_documents(stack, "race")
     assert found["total_items"] == 3
     winners = {text.split("blinks-")[1].split()[0] for text in (each["text"] for each in found["documents"])}
     assert len(winners) == 1
@@ -93,10 +93,10 @@ async def test_a_long_request_becomes_a_job(start_stack: Any, tmp_path: Path) ->
     async with start_stack(tmp_path / "data", CAUSEWAY_INDEX_TIMEOUT="0.2") as stack:
         response = await stack.http.post("/index", json={"index_name": "notes", "documents": notes(200)})
         assert response.status_code == 202
-        job = await stack.finished(response.json()["job"]["id"])
+        job = await stack.wait_for_job(response.json()["job"]["id"])
         assert (job["state"], job["document_id"]) == ("succeeded", "")
         assert job["progress"]["documents_done"] == job["progress"]["documents_total"] == 200
-        assert (await listed(stack, "notes"))["total_items"] == 200
+        assert (await list_documents(stack, "notes"))["total_items"] == 200
 
 
 @pytest.mark.timeout(900)
@@ -122,7 +122,7 @@ async def test_ten_thousand_documents(stack: Any) -> None:
     else:
         assert response.status_code == 200, response.text
         assert [each["doc_id"] for each in response.json()] == [each["doc_id"] for each in documents]
-    assert (await listed(stack, "many"))["total_items"] == 10_000
+    assert (await list_documents(stack, "many"))["total_items"] == 10_000
     _check_memory(stack)
 
 
@@ -147,7 +147,7 @@ async def test_a_client_that_disconnects_during_a_batch(stack: Any) -> None:
     with contextlib.suppress(Exception):
         await stack.http.post("/index", json={"index_name": "left", "documents": notes(100)}, timeout=0.5)
     for _ in range(300):
-        found = await listed(stack, "left")
+        found = await list_documents(stack, "left")
         if found.get("total_items") == 100:
             break
         await asyncio.sleep(0.1)

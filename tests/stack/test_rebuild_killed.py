@@ -97,8 +97,8 @@ async def test_killed_while_rebuilding(tmp_path: Path, stage: str) -> None:
         assert stored >= generation
         query = Query(indexes=(INDEX,), text=f"ferry {name}", mode=Mode.VECTORS, top=1000)
         passages = (await retrieval.retrieve(LOCAL, query)).passages
-        mine = [passage.text for passage in passages if passage.document.document_id == name]
-        assert sorted(mine) == sorted(f"ferry {name} {stored} {number}" for number in range(30))
+        document_passages = [passage.text for passage in passages if passage.document.document_id == name]
+        assert sorted(document_passages) == sorted(f"ferry {name} {stored} {number}" for number in range(30))
     await bench.aclose()
     (collection,) = [path for path in directory.iterdir() if path.is_dir() and not path.name.startswith(".")]
     assert len([path for path in collection.iterdir() if path.is_dir()]) == 1

@@ -49,7 +49,7 @@ async def test_records_survive_the_broker(stack: Any, model: Any) -> None:
     stack.kill("nats")
     for _ in range(4):
         assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
-    await stack.ready()
+    await stack.wait_until_ready()
     for _ in range(100):
         rows = [row for row in await usage(stack.data, "--by", "route,model") if row["route"] == "/chat"]
         if sum(row["requests"] for row in rows) >= 7:

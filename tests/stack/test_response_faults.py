@@ -41,7 +41,7 @@ END_SECONDS = 60.0
 """The time limit for a response to end after a fault. An idle machine needs 10 s, a busy one longer."""
 REPLAYED = 6
 """The number of responses of a round that are read again from every cursor. The others are read from one cursor."""
-AT_ONCE = 16
+CHECK_CONCURRENCY = 16
 PATH = "/v1/responses"
 FINAL_STATES = ("completed", "failed", "incomplete", "cancelled")
 
@@ -54,13 +54,13 @@ class Answer:
         name: The id of the response.
         background: Whether it runs without a waiting client.
         cancelled: Whether a gateway confirmed its cancellation.
-        seen: For each client, the number of the event before the first one that it read, and its events.
+        reads: For each client, the number of the event before the first one that it read, and its events.
     """
 
     name: str
     background: bool
     cancelled: bool = False
-    seen: list[tuple[int, str]] = field(default_factory=list)
+    reads: list[tuple[int, str]] = field(default_factory=list)
 
 
 class Round:
@@ -82,7 +82,7 @@ class Round:
     ) -> None:
         self._parts, self._clients, self._rng, self._counts = processes, clients, rng, counts
         self._answers: list[Answer] = []
-        self._begun = asyncio.Event()
+        self._has_begun = asyncio.Event()
         self._fault = ""
 
     async def run(self) -> None:
@@ -97,12 +97,12 @@ class Round:
             group.create_task(self._cause_fault())
         replayed = self._rng.sample(self._answers, REPLAYED)
         checks = [(answer, answer in replayed, self._rng.random()) for answer in self._answers]
-        for begin in range(0, len(checks), AT_ONCE):
+        for begin in range(0, len(checks), CHECK_CONCURRENCY):
             async with asyncio.TaskGroup() as group:
-                for answer, every, cursor in checks[begin : begin + AT_ONCE]:
-                    group.create_task(self._check(answer, every=every, cursor=cursor))
+                for answer, all_cursors, cursor in checks[begin : begin + CHECK_CONCURRENCY]:
+                    group.create_task(self._check(answer, all_cursors=all_cursors, cursor=cursor))
 
-    async def _until(self, ask: Callable[[httpx.AsyncClient], Awaitable[Any]], what: str) -> Any:
+    async def _retry_until_result(self, ask: Callable[[httpx.AsyncClient], Awaitable[Any]], what: str) -> Any:
         """Repeat a request at random gateways until `ask` returns a result, and return the result."""
         end = time.monotonic() + END_SECONDS
         while True:
@@ -129,7 +129,7 @@ class Round:
 
     async def _answer(self, *, background: bool) -> None:
         await asyncio.sleep(self._rng.uniform(0, BEGIN_SECONDS))
-        await self._until(self._start_background if background else self._stream, "no response begins")
+        await self._retry_until_result(self._start_background if background else self._stream, "no response begins")
 
     async def _start_background(self, client: httpx.AsyncClient) -> Answer | None:
         answer = await client.post(PATH, json={"model": "stub", "input": "When?", "background": True})
@@ -157,16 +157,16 @@ class Round:
                 self._counts["answered, not stored"] += 1
                 return Answer("", background=False)
         name = payload(events[0])["response"]["id"]
-        return self._add(Answer(name, background=False, seen=[(-1, "".join(events))]))
+        return self._add(Answer(name, background=False, reads=[(-1, "".join(events))]))
 
     def _add(self, answer: Answer) -> Answer:
         self._answers.append(answer)
-        self._begun.set()
+        self._has_begun.set()
         return answer
 
     async def _read_some(self) -> None:
         """Read the events of several responses, each from a random event on and for a random time."""
-        await self._begun.wait()
+        await self._has_begun.wait()
         for _ in range(4):
             answer = self._rng.choice(self._answers)
             after, seconds = self._rng.randint(-1, 4), self._rng.uniform(0.2, 2)
@@ -174,19 +174,21 @@ class Round:
             with contextlib.suppress(httpx.TransportError, TimeoutError):
                 async with asyncio.timeout(seconds):
                     await follow(self._rng.choice(self._clients), answer.name, after, pieces)
-            answer.seen.append((after, "".join(complete_events("".join(pieces)))))
+            answer.reads.append((after, "".join(complete_events("".join(pieces)))))
 
     async def _cancel_one(self) -> None:
         """Cancel a random background response, which may already have ended."""
-        await self._begun.wait()
+        await self._has_begun.wait()
         await asyncio.sleep(self._rng.uniform(0, FAULT_SECONDS))
         background = [answer for answer in self._answers if answer.background]
         if background:
             answer = self._rng.choice(background)
-            state = await self._until(partial(cancel, name=answer.name), f"{answer.name} is not cancelled")
+            state = await self._retry_until_result(
+                partial(cancel, name=answer.name), f"{answer.name} is not cancelled"
+            )
             answer.cancelled = state["status"] == "cancelled"
 
-    async def _check(self, answer: Answer, *, every: bool, cursor: float) -> None:
+    async def _check(self, answer: Answer, *, all_cursors: bool, cursor: float) -> None:
         """Check that no event is lost, repeated or out of order, and that all replays are equal."""
 
         async def final_state(client: httpx.AsyncClient) -> Any:
@@ -198,14 +200,14 @@ class Round:
 
         if not answer.name:
             return
-        state = await self._until(final_state, f"{answer.name} does not end")
+        state = await self._retry_until_result(final_state, f"{answer.name} does not end")
         if not state:
             # The gateway cannot store a response that begins while NATS is unavailable.
             assert not answer.background, f"{answer.name} is lost after {self._fault}"
             assert "nats" in self._fault, f"{answer.name} is lost after {self._fault}"
             self._counts["broken, not stored"] += 1
             return
-        events = await self._until(partial(replay, name=answer.name, after=-1), "no replay")
+        events = await self._retry_until_result(partial(replay, name=answer.name, after=-1), "no replay")
         self._counts[f"{'background' if answer.background else 'foreground'} {state['status']}"] += 1
         assert [payload(event)["sequence_number"] for event in events] == list(range(len(events)))
         last, status = payload(events[-1]), state["status"]
@@ -216,11 +218,11 @@ class Round:
         assert TEXT.startswith(text)
         assert text == TEXT or state["status"] != "completed"
         assert text == "".join(part["text"] for item in state["output"] for part in item["content"])
-        for after, seen in answer.seen:
-            assert "".join(events[after + 1 :]).startswith(seen), (self._fault, answer.name, after)
-        cursors = range(-1, len(events)) if every else [int(cursor * len(events)) - 1]
+        for after, events_read in answer.reads:
+            assert "".join(events[after + 1 :]).startswith(events_read), (self._fault, answer.name, after)
+        cursors = range(-1, len(events)) if all_cursors else [int(cursor * len(events)) - 1]
         for after in cursors:
-            again = await self._until(partial(replay, name=answer.name, after=after), "no replay")
+            again = await self._retry_until_result(partial(replay, name=answer.name, after=after), "no replay")
             assert again == events[after + 1 :]
             self._counts["replays"] += 1
 
@@ -277,7 +279,7 @@ async def test_no_event_is_lost(tmp_path: Path) -> None:
     """
     rng, counts = random.Random(SEED), collections.Counter[str]()
     settings = {"BACKGROUND_PER_TENANT": "1000", "SHUTDOWN_GRACE": "5"}
-    begin, done = time.monotonic(), 0
+    begin, rounds = time.monotonic(), 0
     async with contextlib.AsyncExitStack() as stack:
         model = await stack.enter_async_context(ModelServer.started(tokens=TOKENS, pace=PACE))
         processes = await stack.enter_async_context(parts(tmp_path, model.url, **settings))
@@ -289,8 +291,8 @@ async def test_no_event_is_lost(tmp_path: Path) -> None:
         try:
             for _ in range(ROUNDS):
                 await Round(processes, clients, rng, counts).run()
-                done += 1
+                rounds += 1
         finally:
-            print(f"seed {SEED}: {done} rounds in {time.monotonic() - begin:.0f} s: {dict(counts)}")  # noqa: T201  # the result
+            print(f"seed {SEED}: {rounds} rounds in {time.monotonic() - begin:.0f} s: {dict(counts)}")  # noqa: T201  # the result
     assert counts["background completed"]
     assert counts["foreground completed"]

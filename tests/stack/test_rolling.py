@@ -99,7 +99,7 @@ async def test_everything_is_restarted_under_load(
         while stack.description()["services"][service]["pid"] in (old, None):
             assert time.monotonic() < begin + 60, service
             await asyncio.sleep(0.05)
-        await stack.ready()
+        await stack.wait_until_ready()
         record_property(f"seconds until the {service} is ready again", round(time.monotonic() - begin, 1))
     await asyncio.sleep(2)
     load.stop()
@@ -116,7 +116,7 @@ async def test_everything_is_restarted_under_load(
     assert load.outcomes["whole"] > 2 * len(ORDER)
     assert load.slowest < ANSWERED_WITHIN
     for job in load.accepted.values():
-        assert (await stack.finished(job))["state"] in ("succeeded", "unchanged")
+        assert (await stack.wait_for_job(job))["state"] in ("succeeded", "unchanged")
     documents = (await stack.http.get("/documents", params={"index": "berths", "limit": 1000})).json()["documents"]
     names = [each["sourcefile"] for each in documents]
     assert len(names) == len(set(names))

@@ -21,7 +21,7 @@ ENDS_WITHIN = GRACE + 20.0
 TEXT = "\n\n".join(f"## Part {n}\n\nThe lamp of buoy {n} flashes every {n + 2} seconds." for n in range(3000))
 
 
-class Pair:
+class SeparateServices:
     """A gateway and a worker that use their own NATS server, and the other services of a stack.
 
     Attributes:
@@ -49,7 +49,7 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(stack: Any, tmp_path: Path) -> AsyncIterator[Pair]:
+async def separate_services(stack: Any, tmp_path: Path) -> AsyncIterator[SeparateServices]:
     port, http_port = free_ports(2)
     directory = tmp_path / "nats"
     quiet = asyncio.subprocess.DEVNULL
@@ -69,7 +69,7 @@ async def pair(stack: Any, tmp_path: Path) -> AsyncIterator[Pair]:
                         break
                 assert time.monotonic() < end, "the gateway did not become ready"
                 await asyncio.sleep(0.1)
-            yield Pair(nats, {"gateway": gateway, "ingest": ingest}, http)
+            yield SeparateServices(nats, {"gateway": gateway, "ingest": ingest}, http)
     finally:
         with contextlib.suppress(ProcessLookupError):
             nats.kill()
@@ -86,19 +86,21 @@ async def stop(process: asyncio.subprocess.Process) -> int | None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM], ids=lambda sign: sign.name)
-async def test_running_jobs_do_not_delay_the_end_without_nats(pair: Pair, sign: signal.Signals) -> None:
+async def test_running_jobs_do_not_delay_the_end_without_nats(
+    separate_services: SeparateServices, sign: signal.Signals
+) -> None:
     """If NATS is frozen, killed or stopped during jobs, a gateway and a worker that are stopped at the same time
     end within the time limit.
     """
-    job = await pair.upload("first.md")
-    await pair.upload("second.md")
+    job = await separate_services.upload("first.md")
+    await separate_services.upload("second.md")
     end = time.monotonic() + 90
-    while not await pair.has_started(job):
+    while not await separate_services.has_started(job):
         assert time.monotonic() < end, "no worker starts the job"
         await asyncio.sleep(0.02)
-    pair.nats.send_signal(sign)
-    codes = await asyncio.gather(*(stop(process) for process in pair.services.values()))
-    assert dict(zip(pair.services, codes, strict=True)) == {"gateway": 0, "ingest": 0}
+    separate_services.nats.send_signal(sign)
+    codes = await asyncio.gather(*(stop(process) for process in separate_services.services.values()))
+    assert dict(zip(separate_services.services, codes, strict=True)) == {"gateway": 0, "ingest": 0}
 
 
 async def test_a_stack_ends_although_nats_is_frozen(stack: Any) -> None:
@@ -107,14 +109,14 @@ async def test_a_stack_ends_although_nats_is_frozen(stack: Any) -> None:
     try:
         stopped = {service: stack.kill(service, signal.SIGTERM) for service in SERVICES}
         for service, pid in stopped.items():
-            gone = functools.partial(_is_gone, pid)
-            await eventually(gone, within=ENDS_WITHIN + 10, what=f"the end of the {service}")
+            has_ended = functools.partial(_has_ended, pid)
+            await eventually(has_ended, within=ENDS_WITHIN + 10, what=f"the end of the {service}")
     finally:
         stack.kill("nats", signal.SIGCONT)
-    await stack.ready()
+    await stack.wait_until_ready()
 
 
-def _is_gone(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

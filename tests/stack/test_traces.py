@@ -16,8 +16,8 @@ TABLE = Path(__file__).with_name("traces.yaml")
 
 @pytest.fixture
 async def collector() -> AsyncIterator[tuple[Collector, str]]:
-    async with collecting() as made:
-        yield made
+    async with collecting() as running:
+        yield running
 
 
 async def test_a_question_is_one_trace(tmp_path: Path, collector: tuple[Collector, str], start_stack: Any) -> None:
@@ -35,19 +35,21 @@ async def test_a_question_is_one_trace(tmp_path: Path, collector: tuple[Collecto
         await eventually(lambda: found.edges(trace_id) == expected, what="the calls between the services")
 
         await eventually(lambda: len(found.linked(job["trace_id"])) == 1, what="the job's link")
-        [own] = found.linked(job["trace_id"])
-        await eventually(lambda: "StoreDocument" in found.calls(own), what="the call that stores the document")
-        assert found.edges(own) == {("ingest", "retriever")}
+        [job_trace] = found.linked(job["trace_id"])
+        await eventually(
+            lambda: "StoreDocument" in found.calls(job_trace), what="the call that stores the document"
+        )
+        assert found.edges(job_trace) == {("ingest", "retriever")}
 
         # The job looks the new index up and does not find it. This is not an error.
         await eventually(
-            lambda: bool(found.named(own, "process CAUSEWAY_INGEST")), within=20, what="the job's own span"
+            lambda: bool(found.named(job_trace, "process CAUSEWAY_INGEST")), within=20, what="the job's own span"
         )
-        assert found.calls(own) == {"GetIndex", "StoreDocument"}
-        assert found.errors(own) == found.errors(job["trace_id"]) == []
+        assert found.calls(job_trace) == {"GetIndex", "StoreDocument"}
+        assert found.errors(job_trace) == found.errors(job["trace_id"]) == []
         [sent] = found.named(job["trace_id"], "publish CAUSEWAY_INGEST")
-        [worked] = found.named(own, "process CAUSEWAY_INGEST")
-        assert sent.span_id in {link.span_id for link in worked.links}
+        [processed] = found.named(job_trace, "process CAUSEWAY_INGEST")
+        assert sent.span_id in {link.span_id for link in processed.links}
         attributes = found.attributes(job["trace_id"], sent.name)
         assert attributes.pop("messaging.message.body.size")
         assert attributes == {
@@ -81,12 +83,12 @@ async def test_every_attribute_is_in_the_table(
     for name, table in yaml.safe_load(TABLE.read_text()).items():
         missing: dict[str, Any] = {}
         pairs = zip_longest(found.tree(traces[name]), table, fillvalue=missing)
-        assert [_typed(span, like) for span, like in pairs] == table
+        assert [_typed(span, template) for span, template in pairs] == table
 
 
-def _typed(span: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
+def _typed(span: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]:
     """Replace the values of a span by their types where the table has types."""
-    expected = like.get("attributes", {})
+    expected = template.get("attributes", {})
     shown = {
         key: f"<{type(value).__name__}>" if str(expected.get(key)).startswith("<") else value
         for key, value in span.get("attributes", {}).items()
@@ -104,11 +106,11 @@ async def test_every_kind_of_request_is_one_trace(
     environment = {"CAUSEWAY_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "100"}
     async with start_stack(tmp_path / "data", **environment) as stack:
         documents = [{"doc_id": "tides", "text": "High water at Kelsay is at six in the morning."}]
-        made = await stack.http.post("/index", json={"index_name": "tides", "documents": documents})
-        texts = made.raise_for_status().headers["x-trace-id"]
+        response = await stack.http.post("/index", json={"index_name": "tides", "documents": documents})
+        texts = response.raise_for_status().headers["x-trace-id"]
         await eventually(lambda: len(found.linked(texts)) == 1, what="the link to the upload of the texts")
-        [own] = found.linked(texts)
-        await eventually(lambda: "StoreDocument" in found.calls(own), what="the call that stores the texts")
+        [job_trace] = found.linked(texts)
+        await eventually(lambda: "StoreDocument" in found.calls(job_trace), what="the call that stores the texts")
 
         detectors = {side: {"regex": {"regex": ["email"], "action": "redact"}} for side in ("input", "output")}
         answer = await stack.http.post("/2024-04/chat/stream", json=stack.question(detectors=detectors))
@@ -140,9 +142,9 @@ async def test_every_kind_of_request_is_one_trace(
         )
         content = {"content": "x", "detectors": {"regex": {"regex": ["email"]}}}
         response = await stack.http.post("/api/v2/text/detection/content", json=content)
-        judged = response.raise_for_status().headers["x-trace-id"]
-        await eventually(lambda: "DetectText" in found.calls(judged), what="the detection's call")
-        assert found.edges(judged) == {("gateway", "guardrails")}
+        detection = response.raise_for_status().headers["x-trace-id"]
+        await eventually(lambda: "DetectText" in found.calls(detection), what="the detection's call")
+        assert found.edges(detection) == {("gateway", "guardrails")}
 
         shown = await _ask(stack, "--json", "--trace")
         trace_id = shown["trace_id"]

@@ -39,8 +39,8 @@ async def test_data_of_the_first_version(start_stack: Any, tmp_path: Path) -> No
     data = tmp_path / "data"
     stored = unpack("first", data)
     async with start_stack(data) as stack:
-        assert (await stack.finished(stored["waiting"]))["state"] == "succeeded"
-        assert (await stack.finished(stored["done"]))["state"] == "succeeded"
+        assert (await stack.wait_for_job(stored["waiting"]))["state"] == "succeeded"
+        assert (await stack.wait_for_job(stored["done"]))["state"] == "succeeded"
         bearing = ("The pivot bearing is renewed in March. [bridge.md]", ["bridge.md"])
         ask = "When will the pivot bearing be renewed?"
         assert await answer_to(stack.http, ask, index="handbook", top=1) == bearing

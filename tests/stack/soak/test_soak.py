@@ -111,9 +111,9 @@ class Client:
         self._random = random.Random(seed)
         self._count = 0
         self.outcomes: collections.Counter[str] = collections.Counter()
-        self.wrong: list[str] = []
+        self.errors: list[str] = []
 
-    async def make(self, http: aiohttp.ClientSession) -> None:
+    async def send_request(self, http: aiohttp.ClientSession) -> None:
         """Send one request. A share of the requests is cancelled after a random time."""
         self._count += 1
         [call] = self._random.choices(list(CALLS), list(CALLS.values()))
@@ -130,13 +130,13 @@ class Client:
         except TimeoutError:
             self.outcomes["cancelled"] += 1
             if cancel_after is None:
-                self.wrong.append(f"stuck: {call.path}")
+                self.errors.append(f"stuck: {call.path}")
         except aiohttp.ClientError as error:
-            self.wrong.append(f"{type(error).__name__}: {call.path}")
+            self.errors.append(f"{type(error).__name__}: {call.path}")
         else:
             self.outcomes[str(response.status)] += 1
             if response.status != call.status or b"event: error" in answer or not answer.endswith(call.end):
-                self.wrong.append(f"{call.method} {call.path}: {response.status} {answer[-300:]!r}")
+                self.errors.append(f"{call.method} {call.path}: {response.status} {answer[-300:]!r}")
 
 
 async def idle_resources(stack: Any) -> dict[str, Any]:
@@ -145,14 +145,14 @@ async def idle_resources(stack: Any) -> dict[str, Any]:
     return {name: stack.resources(name) for name in stack.description()["services"]}
 
 
-async def make(client: Client, count: int) -> None:
+async def send_requests(client: Client, count: int) -> None:
     """Send a number of requests, at most `AT_ONCE` at the same time."""
     remaining = iter(range(count))
     begin = time.monotonic()
 
     async def work(http: aiohttp.ClientSession) -> None:
         for number in remaining:
-            await client.make(http)
+            await client.send_request(http)
             if number and number % 1000 == 0:
                 print(f"  {number} requests, {number / (time.monotonic() - begin):.0f}/s", flush=True)  # noqa: T201  # progress
 
@@ -167,9 +167,9 @@ async def test_ten_thousand_requests(stack: Any) -> None:
     errors.
     """
     client = Client(str(stack.http.base_url).rstrip("/"), seed=1)
-    await make(client, REQUESTS // 3)
+    await send_requests(client, REQUESTS // 3)
     before = await idle_resources(stack)
-    await make(client, REQUESTS - REQUESTS // 3)
+    await send_requests(client, REQUESTS - REQUESTS // 3)
     after = await idle_resources(stack)
     print(f"\n{'':12}{'MB before':>10}{'after':>8}{'files':>7}{'after':>7}{'threads':>9}{'after':>7}")  # noqa: T201  # the table
     for name in sorted(before):
@@ -179,7 +179,7 @@ async def test_ten_thousand_requests(stack: Any) -> None:
             f"{old.threads:9}{new.threads:7}"
         )
     print(dict(client.outcomes))  # noqa: T201  # the table
-    assert not client.wrong, client.wrong[:20]
+    assert not client.errors, client.errors[:20]
     assert client.outcomes["cancelled"] > REQUESTS * DISCONNECT_SHARE / 20
     for name in before:
         assert after[name].memory_mb < before[name].memory_mb * MAX_GROWTH + SLACK_MB, name

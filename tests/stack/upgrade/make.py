@@ -34,7 +34,7 @@ _EXCLUDED = {"nats.conf", "stack.json", "stack.lock", "LOCK"}
 
 
 @contextlib.asynccontextmanager
-async def _running(causeway: Path, data: Path, environment: dict[str, str]) -> AsyncIterator[httpx.AsyncClient]:
+async def _run_stack(causeway: Path, data: Path, environment: dict[str, str]) -> AsyncIterator[httpx.AsyncClient]:
     """Run the stack of the version. Kill it at the end, to simulate a crash."""
     process = await asyncio.create_subprocess_exec(
         causeway, "up", "--port", "0", "--data-dir", data, env=os.environ | environment
@@ -71,7 +71,7 @@ async def _disable_expiry(jetstream: JetStreamContext, stream: str) -> None:
 
 async def _first(causeway: Path, data: Path) -> dict[str, Any]:
     """Create a document and a waiting job."""
-    async with _running(causeway, data, {}) as http:
+    async with _run_stack(causeway, data, {}) as http:
         stack = json.loads((data / "stack.json").read_text())
         # The states of jobs expire after 30 days, and the tests must read them for years.
         client = await nats.connect(stack["nats_url"])
@@ -93,11 +93,13 @@ async def _keys(causeway: Path, data: Path) -> dict[str, Any]:
         "CAUSEWAY_FRONTENDS_FILE": str(profiles),
         "CAUSEWAY_HISTORY_DAYS": "36500",  # the tests read the archive for years
     }
-    async with _running(causeway, data, environment) as http:
-        for name, more in {"boss": "admin", "ann": "ask,ingest", "bob": "ask,ingest --profile help"}.items():
-            command = f"keys create --data-dir {data} --name {name} --json --roles {more}"
-            made = await asyncio.create_subprocess_exec(causeway, *command.split(), stdout=asyncio.subprocess.PIPE)
-            keys[name] = json.loads((await made.communicate())[0])["key"]
+    async with _run_stack(causeway, data, environment) as http:
+        for name, options in {"boss": "admin", "ann": "ask,ingest", "bob": "ask,ingest --profile help"}.items():
+            command = f"keys create --data-dir {data} --name {name} --json --roles {options}"
+            process = await asyncio.create_subprocess_exec(
+                causeway, *command.split(), stdout=asyncio.subprocess.PIPE
+            )
+            keys[name] = json.loads((await process.communicate())[0])["key"]
         http.headers["authorization"] = f"Bearer {keys['boss']}"
         await _wait_for(http, await _upload(http, "bridge.md", BRIDGE))
         await _wait_for(http, await _upload(http, "secret.md", SECRET, oids="ann"))
