@@ -309,6 +309,18 @@ def test_the_cluster_of_the_tests_fits_a_small_machine() -> None:
     assert memory < size("4Gi")
 
 
+@pytest.mark.parametrize("overlay", ["embedded", "kind", "prod"])
+def test_an_update_waits_for_the_network(overlay: str) -> None:
+    """A deployment creates a new pod first. An old pod ends only when the new pod has been ready for 10 seconds.
+
+    Networks apply policies and names to a new pod with a delay.
+    """
+    for deployment in build(overlay).of("Deployment"):
+        if deployment["metadata"]["name"] in SERVICES:
+            assert deployment["spec"]["minReadySeconds"] == 10
+            assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
 def test_disruptions_leave_a_replica(cluster: Manifests) -> None:
     """When a node is drained, at most one pod of a workload is unavailable. Replicas are spread over nodes. Two
     pods of a store never run on the same node.

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from gateway.settings import Settings
 from generator.configuration.schema import DeploymentEntry
-from manifests import K8S
+from manifests import K8S, build, size
 from servicekit.server import GrpcServer
 
 SCALED = ("gateway", "generator", "guardrails", "retriever", "ingest")
@@ -47,6 +47,23 @@ def test_services_have_the_documented_resources(rows: dict[str, list[list[str]]]
         f"{autoscaler['minReplicas']} to {autoscaler['maxReplicas']}",
         f"{metric['resource']['target']['averageUtilization']} %",
     ]
+
+
+def test_the_smallest_installation_needs_the_documented_resources(root: Path) -> None:
+    """docs/deploy.md states the sum of the requests and volumes of the overlay `embedded`."""
+    cores, memory, volumes = 0.0, 0, 0
+    overlay = build("embedded")
+    for name, workload in overlay.workloads.items():
+        replicas = workload["spec"].get("replicas", 1)
+        for container in overlay.pods[name]["containers"]:
+            requests = container["resources"]["requests"]
+            cores += replicas * int(requests["cpu"].removesuffix("m")) / 1000
+            memory += replicas * size(requests["memory"])
+        for claim in workload["spec"].get("volumeClaimTemplates", []):
+            volumes += replicas * size(claim["spec"]["resources"]["requests"]["storage"])
+    gib = size("1Gi")
+    needs = f"{cores} free CPU cores, {memory / gib} GiB of free memory and {volumes // gib} GiB for volumes"
+    assert needs in (root / "docs/deploy.md").read_text()
 
 
 @pytest.mark.parametrize("store", ["nats", "qdrant"])
