@@ -47,7 +47,7 @@ class FileReport:
         await self._report.commit()
 
     def count_member(self, size: int) -> None:
-        """Count an unpacked file, and reduce the limits for further files by the file and its bytes."""
+        """Count an unpacked file, and subtract it and its size in bytes from the remaining limits."""
         self.remaining = MemberLimits(max(0, self.remaining.count - 1), max(0, self.remaining.bytes - size))
         done, total = self._documents
         self._documents = (done, total + 1)

@@ -1,4 +1,4 @@
-"""Finds the sections of source code that was submitted as text. A file with that text has the same sections."""
+"""Finds the sections of source code that was submitted as text. They equal those of a file with the same text."""
 
 import asyncio
 import contextlib
@@ -33,6 +33,7 @@ async def text_sections(text: str, suffix: str, parser: Parser) -> list[TextSect
 
     Raises:
         Unavailable: The disk is full, or the child process does not start.
+        ParserDefect: The parser has a defect.
     """
     sections: list[Section] = []
     try:
@@ -47,11 +48,13 @@ async def text_sections(text: str, suffix: str, parser: Parser) -> list[TextSect
     except InvalidRequest as error:
         _log.warning("cannot parse source code by its syntax", suffix=suffix, error=error.message)
         sections = []
-    return await asyncio.to_thread(_placed, text, sections)
+    return await asyncio.to_thread(_with_spans, text, sections)
 
 
-def _placed(text: str, sections: Sequence[Section]) -> list[TextSection]:
-    """Return the sections with their spans in ``text``; one section with the whole text if the sections do not fit.
+def _with_spans(text: str, sections: Sequence[Section]) -> list[TextSection]:
+    """Return the sections with their spans in ``text``.
+
+    If the sections do not have the same non-blank lines as the text, return one section with the whole text.
 
     Args:
         text: The text as it was submitted.
@@ -61,7 +64,7 @@ def _placed(text: str, sections: Sequence[Section]) -> list[TextSection]:
     counts = [_count_lines(section.text) for section in sections]
     if sum(counts) != len(lines) or not all(counts):
         return [TextSection(0, len(text), (), ((0, len(text)),))]
-    placed: list[TextSection] = []
+    found: list[TextSection] = []
     ends = itertools.accumulate(counts)
     for section, count, end in zip(sections, counts, ends, strict=True):
         section_lines = lines[end - count : end]
@@ -72,8 +75,8 @@ def _placed(text: str, sections: Sequence[Section]) -> list[TextSection]:
             last = first + _count_lines(section.text[begin:stop]) - 1
             if first <= last < count:
                 whole.append((section_lines[first][0] - start, section_lines[last][1] - start))
-        placed.append(TextSection(start, section_lines[-1][1], section.headings, tuple(whole)))
-    return placed
+        found.append(TextSection(start, section_lines[-1][1], section.headings, tuple(whole)))
+    return found
 
 
 def _count_lines(text: str) -> int:

@@ -1,7 +1,7 @@
 """Source code: one section for each function, method and type, as the grammar of the language determines.
 
-Each line of the file is in exactly one section, unchanged. Without a grammar for the language, blank lines
-and indentation determine which lines belong together.
+Each non-blank line of the file is in exactly one section, without trailing white space. Without a grammar for the
+language, blank lines and indentation determine which lines belong together.
 """
 
 import importlib
@@ -153,7 +153,7 @@ def _joined(sections: Iterable[Section | None]) -> tuple[Section, ...]:
 def _sections(
     scope: Node, lines: Sequence[str], first: int, last: int, path: tuple[str, ...]
 ) -> Iterator[Section | None]:
-    """Yield the lines of a scope from ``first`` up to but excluding ``last`` in sections; None for blank lines."""
+    """Yield the sections of a scope's lines from ``first`` up to but excluding ``last``; None for blank lines."""
     position = first
     for definition in _definitions(scope, lines, first, last):
         yield _section(path, lines[position : definition.first])
@@ -176,7 +176,7 @@ def _definitions(scope: Node, lines: Sequence[str], first: int, last: int) -> It
             end -= 1
         if begin < position or end > last or end <= begin:
             continue  # it shares a line with another definition, or is not within the scope
-        begin = _with_comments(outer, begin, position)
+        begin = _first_row(outer, begin, position)
         name = _name(node, lines)
         yield _Definition(begin, end, name, node, node.type in _FUNCTIONS)
         position = end
@@ -204,10 +204,16 @@ def _is_definition(node: Node) -> bool:
     return node.type in _FUNCTIONS or node.type in _TYPES or node.type in _NAMESPACES
 
 
-def _with_comments(node: Node, begin: int, position: int) -> int:
-    """Return the first row of a node, including the comments and attributes directly above it."""
+def _first_row(node: Node, begin: int, first: int) -> int:
+    """Return the first row of a node, including the comments and attributes directly above it.
+
+    Args:
+        node: The node.
+        begin: The row at which the node itself begins.
+        first: Comments that begin above this row are excluded.
+    """
     before = node.prev_named_sibling
-    while before is not None and before.type in _COMMENTS and position <= before.start_point.row:
+    while before is not None and before.type in _COMMENTS and first <= before.start_point.row:
         end = before.end_point.row - (before.end_point.column == 0)
         if end < begin - 1 or end >= begin:
             break

@@ -17,8 +17,8 @@ _VTT = re.compile(rb"(?:\xef\xbb\xbf)?WEBVTT(?:\s|\Z)")
 _SRT = re.compile(rb"(?:\xef\xbb\xbf)?\s*\d+\s*\r?\n\d+:\d\d:\d\d[,.]\d{3} --> \d+:\d\d:\d\d[,.]\d{3}")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
 _TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
-_PARAGRAPH = 2_000
-"""Milliseconds of silence after which a new paragraph begins."""
+_PARAGRAPH_GAP_MS = 2_000
+"""Minimum time without a subtitle, in milliseconds, after which a new paragraph begins."""
 
 
 def recognises(_path: Path, head: bytes) -> bool:
@@ -30,7 +30,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the single page of subtitles.
 
     Raises:
-        Unreadable: The file has no subtitles.
+        Unreadable: The subtitles are damaged, or the file has none.
     """
     text = text_of(request).removeprefix("\ufeff")
     is_vtt = text.startswith("WEBVTT")
@@ -44,7 +44,8 @@ def parse(request: Request) -> Iterator[Head | Page]:
     for cue in cues:
         words = flat(_TAG.sub("", _VOICE.sub(r"\1: ", cue.text.replace("\\N", " ").replace("\n", " "))))
         if words:
-            outline.block(f"[{_time(cue.start)}] {words}", tight=end is not None and cue.start - end < _PARAGRAPH)
+            tight = end is not None and cue.start - end < _PARAGRAPH_GAP_MS
+            outline.block(f"[{_time(cue.start)}] {words}", tight=tight)
             end = cue.end
     sections = outline.end_page()
     if not sections:

@@ -111,7 +111,7 @@ def _attributes(element: etree._Element) -> Iterator[str]:
 
 
 def _is_text(element: etree._Element) -> bool:
-    """Return whether an element contains text, possibly with inline markup, and no structure."""
+    """Return whether an element has no child elements, or only inline markup: children with text between them."""
     if not len(element):
         return True
     return bool((element.text or "").strip()) or any((child.tail or "").strip() for child in element)

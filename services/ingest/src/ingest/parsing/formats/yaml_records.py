@@ -13,7 +13,7 @@ from ingest.parsing.text.decode import text_of
 from ingest.parsing.text.outline import Outline
 
 _MAX_NODES = 1_000_000
-"""Maximum number of mappings, sequences and scalars (also keys), with all aliases expanded."""
+"""Maximum number of mappings, sequences and scalars (including keys), with all aliases expanded."""
 _NULL = "tag:yaml.org,2002:null"
 
 
@@ -32,27 +32,27 @@ def parse(request: Request) -> Iterator[Head | Page]:
     except yaml.YAMLError:
         plain.fill(outline, text, is_prose=False)
     else:
-        nodes = _Nodes(request.max_characters)
+        converter = _NodeConverter(request.max_characters)
         for document in documents:
             if document is not None:
-                records.fill(outline, nodes.value(document))
+                records.fill(outline, converter.value(document))
     sections = outline.end_page()
     if not sections:
         raise Unreadable("The document has no text.")
     yield Page(0, sections)
 
 
-class _Nodes:
+class _NodeConverter:
     """Converts nodes to values for `records`. Each occurrence of an alias counts towards the limits.
 
     Args:
-        characters: Limit on the characters of all scalars.
+        max_characters: Maximum number of characters of all scalars together.
     """
 
-    def __init__(self, characters: int) -> None:
-        self._characters = characters
-        self._limit = characters
-        self._nodes = _MAX_NODES
+    def __init__(self, max_characters: int) -> None:
+        self._max_characters = max_characters
+        self._remaining_characters = max_characters
+        self._remaining_nodes = _MAX_NODES
 
     def value(self, node: yaml.Node) -> Any:
         """Return the value of a node: mappings as tuples of pairs, sequences as lists, scalars as text or None.
@@ -60,8 +60,8 @@ class _Nodes:
         Raises:
             TooLarge: There are too many nodes, or too many characters.
         """
-        self._nodes -= 1
-        if self._nodes < 0:
+        self._remaining_nodes -= 1
+        if self._remaining_nodes < 0:
             raise TooLarge(f"The document has more than {_MAX_NODES} values when its aliases are expanded.")
         match node:
             case yaml.MappingNode():
@@ -69,7 +69,7 @@ class _Nodes:
             case yaml.SequenceNode():
                 return [self.value(item) for item in node.value]
             case _:
-                self._characters -= len(node.value)
-                if self._characters < 0:
-                    raise TooLarge.characters(self._limit)
+                self._remaining_characters -= len(node.value)
+                if self._remaining_characters < 0:
+                    raise TooLarge.characters(self._max_characters)
                 return None if node.tag == _NULL else node.value

@@ -4,9 +4,8 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 
+from ingest.parsing.text import tables
 from ingest.parsing.text.outline import Outline
-from ingest.parsing.text.tables import empty_columns
-from ingest.parsing.text.tables import row as labelled
 
 _NUMBER = re.compile(r"[\s\d.,:/%€$£¥()+\-–]*\d[\s\d.,:/%€$£¥()+\-–Ee]*")  # noqa: RUF001  # the dash is intended
 _YEAR = re.compile(r"(?:19|20)\d\d")
@@ -17,9 +16,9 @@ Row = Sequence[str]
 def fill(outline: Outline, rows: Iterable[Row]) -> None:
     """Add a grid to an outline, row by row, with the names of the columns in each row.
 
-    A row with a single cell above other rows is a title. The first row, or the first one after a title, is the
-    header if it can name the columns (see `names_columns`). After blank rows, another table begins if the next row
-    is a title or a header.
+    At the start of a table, a row with a single non-blank cell is a title, unless the next row also has a single
+    one. The first row, or the first one after a title, is the header if it can name the columns (see
+    `names_columns`). After blank rows, another table begins if the next row is a title or a header.
 
     Args:
         outline: The outline.
@@ -33,18 +32,18 @@ def fill(outline: Outline, rows: Iterable[Row]) -> None:
         if not any(current):
             may_begin = True
         elif may_begin and (_is_title(current, following) or names_columns(current, following, header)):
-            outline.block(empty_columns(header or (), used), whole=True)
+            outline.block(tables.empty_columns(header or (), used), whole=True)
             used, tight = set(), False
             if _is_title(current, following):
-                outline.block(labelled((), current))
+                outline.block(tables.row((), current))
                 header = None
             else:
                 header, may_begin = current, False
         else:
-            outline.block(labelled(header or (), current), tight=tight and not may_begin, whole=True)
+            outline.block(tables.row(header or (), current), tight=tight and not may_begin, whole=True)
             used |= _filled(current)
             header, tight, may_begin = header or (), True, False
-    outline.block(empty_columns(header or (), used), tight=tight, whole=True)
+    outline.block(tables.empty_columns(header or (), used), tight=tight, whole=True)
 
 
 def _filled(cells: Row) -> set[int]:

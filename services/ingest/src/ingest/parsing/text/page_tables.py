@@ -51,7 +51,10 @@ class Table:
 
 
 def with_tables(lines: Sequence[Line]) -> Iterator[Line | Table]:
-    """Yield the lines in the given order, with each table in place of the table's lines."""
+    """Yield the lines in the given order, with each table in place of the table's lines.
+
+    Outside tables, consecutive lines of the same row are merged into one line.
+    """
     run: list[list[Line]] = []
     for row in consecutive_rows(lines):
         if run and not _may_continue(run, row):
@@ -217,8 +220,9 @@ def _row_pitch(run: Sequence[Sequence[Line]]) -> float:
 def _has_header(run: Sequence[Sequence[Line]], cells: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row is a header.
 
-    A header can name the columns (see `grids.names_columns`). In addition, it is bold and other rows are not, or a
-    column below it has a digit in each cell, or the table has at least three rows and three columns.
+    A header can name the columns (see `grids.names_columns`). In addition, at least one of these conditions holds:
+    the header is bold and some other row is not; a column below the header has a digit in each non-empty cell; the
+    table has at least three rows and three columns.
     """
     if len(cells) < _MIN_COUNT or not grids.names_columns(cells[0], cells[1]):
         return False
