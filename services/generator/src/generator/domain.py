@@ -11,7 +11,8 @@ class ChatMessage:
     """A message of a conversation.
 
     Attributes:
-        role: ``system``, ``user``, ``assistant``, ``developer`` or ``tool``.
+        role: The role in the OpenAI API: ``system``, ``user``, ``assistant``, ``developer``, ``tool``, or the
+            deprecated ``function``.
         text: The content if it is a text.
         content_json: The content if it is a JSON array of parts. ``text`` is then empty.
         extra_json: The other members of the message as a JSON object; empty if the message has no others.
@@ -75,7 +76,10 @@ Prompt = Conversation | OpenAIRequest
 
 
 class EventKind(enum.IntEnum):
-    """The kind of an event. The numbers equal the numbers of the contract, so that a token needs no conversion."""
+    """The kind of an event.
+
+    The numbers equal those of ``EventKind`` in ``generator.proto``, so that a token needs no conversion.
+    """
 
     START = 1
     TEXT = 2
@@ -97,11 +101,11 @@ class Usage:
 
 # A struct, because each token creates an event, and a frozen dataclass takes six times as long.
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """A piece of an answer; the contract's EventKind defines which members are set.
+    """A piece of an answer; ``EventKind`` in ``generator.proto`` defines which members are set.
 
     Attributes:
         choice: The number of the event's choice, from 0.
-        raw_json: The unchanged bytes of a JSON value from the model server.
+        raw_json: A JSON value from the model server, or from the generator for a model without the OpenAI API.
     """
 
     kind: EventKind

@@ -76,7 +76,7 @@ def specs(detectors: Sequence[pb.DetectorConfig]) -> list[DetectorSpec]:
 
 
 def verdict_message(verdict: Verdict) -> pb.Verdict:
-    """Return the message of a verdict."""
+    """Return the gRPC message for a verdict."""
     return pb.Verdict(
         action=_ACTION_VALUES[verdict.action],
         findings=map(_finding, verdict.findings),
@@ -85,7 +85,7 @@ def verdict_message(verdict: Verdict) -> pb.Verdict:
 
 
 def progress_message(progress: Progress) -> pb.DetectResponse:
-    """Return the message of the progress of a growing text."""
+    """Return the gRPC message for the progress of a growing text."""
     return pb.DetectResponse(
         choice=progress.choice,
         cleared_until=progress.cleared_until,
@@ -113,7 +113,7 @@ def _finding(finding: Finding) -> pb.Finding:
 
 
 def failure_messages(failures: Iterable[Failure]) -> list[pb.DetectorFailure]:
-    """Return the messages of failures."""
+    """Return the gRPC messages for failures of detectors."""
     return [
         pb.DetectorFailure(
             detector_id=failure.detector_id,
@@ -126,7 +126,7 @@ def failure_messages(failures: Iterable[Failure]) -> list[pb.DetectorFailure]:
 
 
 def config_message(spec: DetectorSpec) -> pb.DetectorConfig:
-    """Return the message for a requested detector."""
+    """Return the gRPC message for a requested detector."""
     return pb.DetectorConfig(
         detector_id=spec.detector_id,
         action=_ACTION_VALUES[spec.action],
@@ -136,7 +136,7 @@ def config_message(spec: DetectorSpec) -> pb.DetectorConfig:
 
 
 def detector_message(info: DetectorInfo, health: Health | None) -> pb.Detector:
-    """Return the message of a detector; its health is unspecified if ``health`` is None."""
+    """Return the gRPC message for a detector; its health is unspecified if ``health`` is None."""
     status = pb.DETECTOR_HEALTH_UNSPECIFIED
     if health is not None:
         status = pb.DETECTOR_HEALTH_HEALTHY if health.healthy else pb.DETECTOR_HEALTH_UNHEALTHY
@@ -154,7 +154,7 @@ def detector_message(info: DetectorInfo, health: Health | None) -> pb.Detector:
 
 
 def limits_message(limits: JudgingLimits) -> pb.JudgingLimits:
-    """Return the message of the limits."""
+    """Return the gRPC message for the limits."""
     return pb.JudgingLimits(
         longest_text=limits.longest_text,
         held_back=limits.holding.window,
@@ -176,9 +176,15 @@ def chunking(value: int) -> Chunking | None:
 
 
 def detection_context(
-    direction: int, passages: Iterable[str], message: pb.Surroundings, replies: Sequence[bytes] = ()
+    direction: int, passages: Iterable[str], surroundings: pb.Surroundings, replies: Sequence[bytes] = ()
 ) -> DetectionContext:
-    """Return the context of the texts; the default direction is output.
+    """Return the context of the texts.
+
+    Args:
+        direction: A value of the enum ``Direction``; unspecified: output.
+        passages: The passages of the request; the passages in ``surroundings`` follow them.
+        surroundings: The other input of detectors.
+        replies: For each text, the members of its message besides the content, as a JSON object.
 
     Raises:
         InvalidRequest: The direction is unknown, the messages or the tools are not JSON lists, or a reply is not a
@@ -186,18 +192,18 @@ def detection_context(
     """
     if direction and direction not in _DIRECTIONS:
         raise InvalidRequest("`direction` is not one of the known values.", field="direction")
-    _check_json(message.messages_json, "surroundings.messages_json", list)
-    _check_json(message.tools_json, "surroundings.tools_json", list)
+    _check_json(surroundings.messages_json, "surroundings.messages_json", list)
+    _check_json(surroundings.tools_json, "surroundings.tools_json", list)
     for index, reply in enumerate(replies):
         _check_json(reply, f"replies_json[{index}]", dict)
     return DetectionContext(
         _DIRECTIONS.get(direction, Direction.OUTPUT),  # type: ignore[call-overload]  # an int on the wire
-        (*passages, *message.passages),
-        message.passages_are_urls,
-        message.prompt,
-        message.messages_json,
-        message.tools_json,
-        dict(message.headers),
+        (*passages, *surroundings.passages),
+        surroundings.passages_are_urls,
+        surroundings.prompt,
+        surroundings.messages_json,
+        surroundings.tools_json,
+        dict(surroundings.headers),
         tuple(replies),
     )
 

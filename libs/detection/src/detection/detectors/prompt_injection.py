@@ -15,7 +15,10 @@ from detection.detectors.patterns.matching import Limits, Matcher, Pattern
 
 Sort = Literal["override", "role_change", "prompt_leak", "role_marker", "exfiltration"]
 
+# The characters between two words.
 _GAP = r"[\s*_\"'\x{201c}\x{201d},:-]+"
+# For phrases like "ignore all your previous instructions": the words for "previous", the words for "instructions",
+# and the words between the verb and "instructions".
 _EARLIER = (
     r"(?:previous|prior|preceding|earlier|above|former|original|initial|existing|current|system|other|safety|your)"
 )
@@ -25,18 +28,19 @@ _RULES = (
 _FILL = rf"(?:{_GAP}(?:all|any|every|each|of|the|these|those|my|our|your|{_EARLIER}|and))*"
 
 
-def _words(*words: str) -> str:
-    return rf"(?i:\b(?:{'|'.join(word.replace(' ', _GAP) for word in words)})\b)"
+def _phrases(*phrases: str) -> str:
+    """Return a pattern for any of the phrases, which are patterns themselves; a space matches `_GAP`."""
+    return rf"(?i:\b(?:{'|'.join(phrase.replace(' ', _GAP) for phrase in phrases)})\b)"
 
 
 _EXPRESSIONS: dict[Sort, tuple[str, ...]] = {
     "override": (
         rf"(?i:\b(?:ignore|disregard|forget|override|bypass|overlook|do{_GAP}not{_GAP}follow|don't{_GAP}follow|"
         rf"stop{_GAP}following){_FILL}{_GAP}{_RULES}\b)",
-        _words("ignore everything (?:above|before|you were told)", "forget everything (?:above|you know|before)"),
-        _words("(?:here are )?(?:your )?new instructions (?:are|follow|for you)"),
+        _phrases("ignore everything (?:above|before|you were told)", "forget everything (?:above|you know|before)"),
+        _phrases("(?:here are )?(?:your )?new instructions (?:are|follow|for you)"),
         # German, French, Spanish, Italian, Portuguese.
-        _words(
+        _phrases(
             r"(?:ignoriere|missachte|vergiss) (?:bitte )?(?:alle )?(?:deine |die )?"
             r"(?:vorherigen|bisherigen|obigen|vorigen|früheren) (?:anweisungen|instruktionen|befehle|regeln)",
             r"(?:ignore[rz]?|oublie[rz]?) (?:toutes )?(?:les |tes |vos )?(?:instructions|consignes|règles) "
@@ -48,13 +52,13 @@ _EXPRESSIONS: dict[Sort, tuple[str, ...]] = {
         ),
     ),
     "role_change": (
-        _words("you are (?:now )?(?:DAN|jailbroken|unrestricted|in developer mode|in god mode)"),
-        _words("(?:enable|enter|activate|switch to) (?:developer|jailbreak|god|DAN|sudo|debug) mode"),
-        _words("pretend (?:that )?(?:you are|to be|you're) (?:not an ai|an? unrestricted|an? unfiltered)"),
-        _words(
+        _phrases("you are (?:now )?(?:DAN|jailbroken|unrestricted|in developer mode|in god mode)"),
+        _phrases("(?:enable|enter|activate|switch to) (?:developer|jailbreak|god|DAN|sudo|debug) mode"),
+        _phrases("pretend (?:that )?(?:you are|to be|you're) (?:not an ai|an? unrestricted|an? unfiltered)"),
+        _phrases(
             "(?:act|respond|answer|behave) as (?:if )?(?:you (?:have|had) no (?:rules|restrictions|limits|filters))"
         ),
-        _words(
+        _phrases(
             "do anything now", "without (?:any )?(?:restrictions|filters|censorship) or (?:limits|rules|filters)"
         ),
     ),
@@ -62,8 +66,10 @@ _EXPRESSIONS: dict[Sort, tuple[str, ...]] = {
         rf"(?i:\b(?:reveal|show|print|repeat|display|output|tell|give|expose|leak|recite){_GAP}(?:me{_GAP})?"
         rf"(?:(?:all|the|your|verbatim|full|entire|exact|of){_GAP})*(?:system|initial|hidden|secret|original)"
         rf"{_GAP}(?:prompts?|instructions?|messages?|rules?)\b)",
-        _words("what (?:is|are|were) your (?:system|initial|hidden|secret|original) (?:prompt|instructions|rules)"),
-        _words("repeat (?:everything|the words|the text|all) above"),
+        _phrases(
+            "what (?:is|are|were) your (?:system|initial|hidden|secret|original) (?:prompt|instructions|rules)"
+        ),
+        _phrases("repeat (?:everything|the words|the text|all) above"),
     ),
     "role_marker": (
         r"<\|(?:im_start|im_end|system|user|assistant|endoftext|start_header_id|end_header_id|eot_id)\|>",
@@ -72,7 +78,9 @@ _EXPRESSIONS: dict[Sort, tuple[str, ...]] = {
     ),
     "exfiltration": (
         r"!\[[^\]\n]{0,80}\]\(https?://[^)\s]{1,200}\?[^)\s=]{1,40}=",  # an image whose URL sends data to a server
-        _words("(?:send|post|forward|email|upload) (?:the |this |all )?(?:conversation|chat history|user data) to"),
+        _phrases(
+            "(?:send|post|forward|email|upload) (?:the |this |all )?(?:conversation|chat history|user data) to"
+        ),
     ),
 }
 

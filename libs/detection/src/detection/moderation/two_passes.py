@@ -64,21 +64,35 @@ class PositionMap:
         self._ends.append(position + len(replacement))
 
     def start(self, position: int) -> int:
-        """Return where a match begins in the original text: after a span that was removed at this position."""
+        """Return where a match begins in the original text.
+
+        A match that begins within a replacement begins at the start of the replaced span. If a span was removed at
+        the position, the match begins after this span.
+        """
         before = bisect.bisect_right(self._ends, position)
         if before < len(self._spans) and self._spans[before][0] < position:
             return self._spans[before][2]
         return self._moved(position, before)
 
     def end(self, position: int) -> int:
-        """Return where a match ends in the original text: before a span that was removed at this position."""
+        """Return where a match ends in the original text.
+
+        A match that ends within a replacement ends at the end of the replaced span. If a span was removed at the
+        position, the match ends before this span.
+        """
         before = bisect.bisect_left(self._ends, position)
         if before < len(self._spans) and self._spans[before][0] < position:
             return self._spans[before][3]
         return self._moved(position, before)
 
     def cleared(self, position: int) -> int:
-        """Return up to where the original text is cleared; a replacement is never cleared in part."""
+        """Return the position up to which the original text is cleared.
+
+        If ``position`` is within a replacement, this is the start of the replaced span.
+
+        Args:
+            position: The end of the cleared part of the text with replacements.
+        """
         before = bisect.bisect_left(self._ends, position)
         if before < len(self._spans) and self._spans[before][0] < position < self._spans[before][1]:
             return self._spans[before][2]
@@ -98,8 +112,8 @@ class PositionMap:
         """
         if not before:
             return position
-        _, left, _, end = self._spans[before - 1]
-        return position - left + end
+        _, replacement_end, _, original_end = self._spans[before - 1]
+        return position - replacement_end + original_end
 
 
 def in_original_text(findings: Sequence[Finding], positions: PositionMap) -> list[Finding]:
@@ -125,8 +139,8 @@ class TwoPassText:
 
     Args:
         number: The number of the choice.
-        first: Judges the original text with the rules of the first pass.
-        second: Judges the text with replacements with all rules.
+        first: Applies the rules of the first pass to the original text.
+        second: Applies all rules to the text with the replacements of the first pass.
     """
 
     def __init__(self, number: int, first: GrowingText, second: GrowingText) -> None:

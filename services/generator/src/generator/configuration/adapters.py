@@ -90,7 +90,10 @@ def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
 
 
 def first_token_timeout(entry: ServerEntry, defaults: Defaults) -> float:
-    """Return the maximum number of seconds until a streamed answer of this server begins."""
+    """Return the maximum number of seconds until a streamed answer of this server begins.
+
+    The extractive model has no time limit, so the number is infinite.
+    """
     if isinstance(entry, ExtractiveEntry):
         return math.inf
     return entry.timeouts.first_token or defaults.first_token
@@ -113,6 +116,9 @@ def open_model(
         connections: The result of `open_server` for the server.
         tokens: Counts tokens for the model.
         defaults: Default values for what the file omits.
+
+    Raises:
+        ValueError: The chat template of a model on Triton cannot be read.
     """
     if isinstance(server, OpenAIEntry):
         from generator.openai.model import OpenAIModel
@@ -162,10 +168,16 @@ def triton_config(
 
 
 def _template_directory(tokenizer: Path) -> str:
-    """Return the directory of a tokenizer file if the directory has a chat template, else an empty text."""
+    """Return the directory of a tokenizer if it contains a chat template, else an empty text.
+
+    Args:
+        tokenizer: The path of the tokenizer's file or directory. Other values, for example the name of an encoding,
+            have no directory.
+    """
+    if not tokenizer.name or not tokenizer.exists():
+        return ""
     directory = tokenizer if tokenizer.is_dir() else tokenizer.parent
-    is_path = bool(tokenizer.name) and tokenizer.exists()
-    return str(directory) if is_path and tokenizer_template(directory / tokenizer.name) is not None else ""
+    return str(directory) if tokenizer_template(directory / "tokenizer.json") is not None else ""
 
 
 def _timeouts(timeouts: Timeouts, defaults: Defaults) -> tuple[float, float, float]:

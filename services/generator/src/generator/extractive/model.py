@@ -35,7 +35,7 @@ class Parameters(AnswerLimits, kw_only=True):
         """Check the values; see `AnswerLimits.check`.
 
         Raises:
-            InvalidRequest: A value is out of range, or requires a call of a tool. The error names the parameter.
+            InvalidRequest: A value is out of range, or requires a tool call. The error names the parameter.
         """
         AnswerLimits.check(self)
         if self.n is not None and not 1 <= self.n <= _MAX_CHOICES:
@@ -47,7 +47,12 @@ class Parameters(AnswerLimits, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class LimitedAnswer:
-    """The pieces of an answer in order, and its finish reason (``stop`` or ``length``)."""
+    """A possibly shortened answer.
+
+    Attributes:
+        pieces: Its pieces in order; see `generator.tokenizers.word_tokens.pieces`.
+        finish_reason: ``stop`` or ``length``.
+    """
 
     pieces: list[str]
     finish_reason: str
@@ -65,7 +70,7 @@ _parameters = msgspec.json.Decoder(Parameters)
 
 
 def _allows_text(choice: Any) -> bool:
-    """Return whether a choice of tools allows an answer without a call."""
+    """Return whether a tool choice allows an answer without a tool call."""
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = choice.get("allowed_tools")
         return isinstance(allowed, dict) and allowed.get("mode") == "auto"
@@ -80,7 +85,8 @@ class ExtractiveModel:
 
     Args:
         name: The public name.
-        window: The context window in tokens (a token is a word); None: 32,768.
+        window: The context window in tokens; None: 32,768. A token is a piece of
+            `generator.tokenizers.word_tokens.pieces`: a word, or a character of a script without spaces.
         clock: Returns seconds since 1970.
     """
 
@@ -95,7 +101,7 @@ class ExtractiveModel:
         self._clock = clock
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """Yield the events of the answer; in a conversation, each TEXT event has one word.
+        """Yield the events of the answer; in a conversation, each TEXT event has one piece.
 
         See `generator.ports.Model.generate`.
         """

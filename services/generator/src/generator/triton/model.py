@@ -22,8 +22,8 @@ class TritonModel:
     """A model on a Triton server. It connects on the first call, and opens one gRPC stream for each answer.
 
     The server accepts only one text, so a chat template renders the messages as one text. The model refuses
-    pictures, tools and several choices with an error that names the parameter. A request of the OpenAI API gets an
-    answer in the format of that API.
+    pictures, tools and several choices with an error that names the parameter or the part of the message. A request
+    of the OpenAI API gets an answer in the format of that API.
 
     Args:
         name: The public name.
@@ -44,8 +44,9 @@ class TritonModel:
         self._server = TritonServer(config)
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """Yield the answer's events, at most one TEXT event per server response.
+        """Yield the answer's events.
 
+        In a conversation, there is at most one TEXT event per server response, and one for the rest of the text.
         See `generator.ports.Model.generate`.
         """
         if isinstance(prompt, OpenAIRequest):

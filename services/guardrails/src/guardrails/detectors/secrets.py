@@ -74,8 +74,9 @@ def _vendor_patterns() -> Iterator[Matcher]:
 
 
 def _to_re2(expression: re.Pattern[str]) -> str:
-    # The expression before the look-ahead is greedy, so that the look-ahead is not needed. RE2 allows counts up to
-    # 1000. The lazy `?` at the end would limit a finding to the beginning of the token.
+    # RE2 has no look-ahead. Without `(?!\w)`, a pattern also finds a token at the beginning of a longer word. RE2
+    # allows counts up to 1000. A lazy quantifier at the end (`*?` in the pattern for JSON web tokens) would limit a
+    # finding to the beginning of the token.
     pattern = expression.pattern.replace(r"(?!\w)", "").replace("{50,1024}", "{50,1000}").removesuffix("?")
     return f"(?i:{pattern})" if expression.flags & re.IGNORECASE else pattern
 

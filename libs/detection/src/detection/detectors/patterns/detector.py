@@ -11,11 +11,13 @@ from detection.detectors.patterns.view import View, is_plain
 from detection.detectors.port import DetectorStream
 from detection.domain import Detection
 
-# Code points of a text that the event loop may search: at most 7 ms with the named patterns, on adversarial texts.
-_INLINE = 16_384
-# The same limit for callers' patterns, as instructions times characters. RE2 takes up to 8 ns for each of them. A
-# search in a growing text has three to four times the instructions, and may run on the text and on its view.
-_INLINE_WORK = 2_500_000
+# The maximum length, in code points, of a text that the event loop may search. With the named patterns, the search
+# takes at most 7 ms, even on adversarial texts.
+_MAX_INLINE_LENGTH = 16_384
+# For callers' patterns, the maximum product of RE2's instructions and the length. RE2 takes up to 8 ns for each
+# instruction and character. A search in a growing text has three to four times as many instructions, and may run on
+# the text and on its view.
+_MAX_INLINE_WORK = 2_500_000
 # The detector scans whole texts in slices, and checks the time limit after each slice.
 _SLICE = 65_536
 
@@ -27,7 +29,7 @@ class PatternDetector:
         matchers: The patterns.
         limits: The limits for one text.
         memory: The memory limit in bytes of the combined pattern; see `union`.
-        with_view: Whether to search also the view of the text as people read it; see
+        with_view: Whether to also search the view of the text as people read it; see
             `detection.detectors.patterns.view`.
 
     Raises:
@@ -42,7 +44,9 @@ class PatternDetector:
         self._limits = limits
         self._with_view = with_view
         custom_size = sum(matcher.size for matcher in matchers if matcher.pattern.custom)
-        self.inline_limit = min(_INLINE, _INLINE_WORK // custom_size) if custom_size else _INLINE
+        self.inline_limit = (
+            min(_MAX_INLINE_LENGTH, _MAX_INLINE_WORK // custom_size) if custom_size else _MAX_INLINE_LENGTH
+        )
 
     def detect(self, text: str) -> list[Detection]:
         """See `Detector.detect`."""
@@ -66,9 +70,10 @@ class PatternDetector:
 
 
 class PatternStream:
-    """Searches a growing text, and from the first difference on also its view as people read it.
+    """Searches a growing text and, while its view differs, also the view.
 
-    A text without a difference needs only one search. A match that both searches find counts once.
+    The view is the text as people read it; see `detection.detectors.patterns.view`. While both are equal, the
+    stream searches only the text. A match that both searches find counts once.
     """
 
     def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits, *, with_view: bool) -> None:
@@ -104,7 +109,7 @@ class _ViewSearch:
 
     def __init__(self, search: Search) -> None:
         self._search = search.copy()
-        # The position and the content of the text that may have detections.
+        # The part of the text in which a later detection may begin: its position in code points, and its content.
         self._first, self._text = search.retained
         self._view = View(self._text[-1:], search.length)
         # How often the search of the text and the search of the view have found each detection.
@@ -115,11 +120,17 @@ class _ViewSearch:
         """The number of decided code points of the text."""
         return self._view.start(self._search.decided)
 
-    def feed(self, text: str, last: bool, known: Sequence[Detection]) -> list[Detection]:
-        """Search the next piece; return the new detections of both searches."""
+    def feed(self, text: str, last: bool, text_detections: Sequence[Detection]) -> list[Detection]:
+        """Search the view of the next piece; return the new detections of both searches.
+
+        Args:
+            text: The next piece of the text.
+            last: Whether it is the last piece.
+            text_detections: The detections that the search of the text has found with this piece.
+        """
         self._text += text
         found = [self._in_text(detection) for detection in self._search.feed(self._view.feed(text), last)]
-        new = [*self._unreported(known, 0), *self._unreported(found, 1)]
+        new = [*self._unreported(text_detections, 0), *self._unreported(found, 1)]
         new.sort(key=span_of)
         self._view.forget(self._search.decided)
         first = self.decided

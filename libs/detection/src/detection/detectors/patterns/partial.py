@@ -2,7 +2,7 @@ r"""Changes a pattern so that it also matches text that is only the beginning of
 
 A stream needs the first position at which a match may still begin or grow, to hold back as little text as possible.
 It must also find the same matches as a search of the whole text. One change of the pattern achieves both: every
-atom of the pattern may match the end of the available text instead of its character. A path of the matcher that
+atom of the pattern may match the end of the available text instead of its character. A search path of RE2 that
 reaches the end then succeeds. All other paths are the paths of the original pattern, in the same order of
 preference. Therefore the leftmost match of the changed pattern has two cases. Either it is a match of the pattern
 that further text cannot change, or it reaches the end. In the second case, the text is undecided from the first
