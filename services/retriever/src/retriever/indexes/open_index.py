@@ -66,9 +66,9 @@ class Index:
     async def languages(self) -> Mapping[str, int]:
         """Return the number of documents for each language of text search.
 
-        For a local store, the counts are at most five seconds old. The method counts again only after the
-        collection has changed. For a remote store, the counts can be 65 seconds old: if they are older than five
-        seconds, the method returns them and starts a recount in the background.
+        For a local store, the method counts again if the collection has changed, but at most once in five seconds
+        (`note_language` can require an earlier count). For a remote store, the counts can be 65 seconds old: if
+        they are older than five seconds, the method returns them and starts a recount in the background.
         """
         now = asyncio.get_running_loop().time()
         if self.collection.remote is None:

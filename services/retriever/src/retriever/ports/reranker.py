@@ -1,7 +1,7 @@
 """The port for rerankers.
 
 Adapters: `clients.http_reranker`, `clients.triton_reranker` and `causeway_testing.retriever.reranker`. All pass the
-same contract tests, tests/clients/test_rerankers.py.
+same contract tests, services/retriever/tests/clients/test_rerankers.py.
 """
 
 from collections.abc import Sequence

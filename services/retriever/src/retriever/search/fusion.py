@@ -43,8 +43,8 @@ def combined(
     Args:
         dense: Cosines by chunk, one mapping for each embedding model.
         bm25: BM25 scores by chunk.
-        dense_weight: Weight of the cosine, 0 to 1.
-        limit: Maximum number of hits.
+        dense_weight: Weight of the cosine, 0 to 1. The weight of the BM25 score is 1 minus this weight.
+        limit: Maximum number of hits. None: all.
 
     >>> combined([{"a": 0.9, "b": 0.45}], {"b": 12.0}, dense_weight=0.5)
     [Hit(id='b', score=0.75), Hit(id='a', score=0.5)]

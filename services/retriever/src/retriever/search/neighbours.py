@@ -32,7 +32,7 @@ async def extended(
     """
     used_by_document: dict[tuple[str, str], set[int]] = {}
     result: list[Passage] = []
-    read = await _read_ahead(passages, count, indexes)
+    chunks_by_passage = await _read_ahead(passages, count, indexes)
     for passage in passages:
         if len(result) == top:
             break
@@ -40,7 +40,9 @@ async def extended(
         used = used_by_document.setdefault(key, set())
         if passage.number in used:
             continue
-        chunks = read[passage.id] if passage.id in read else await _read(passage, count, indexes)
+        chunks = chunks_by_passage.get(passage.id)
+        if chunks is None:
+            chunks = await _read(passage, count, indexes)
         extent = _around(passage, {chunk.number: chunk for chunk in chunks if chunk.number not in used})
         used.update(chunk.number for chunk in extent)
         result.append(_joined(passage, extent))
@@ -57,9 +59,10 @@ async def _read(passage: Passage, count: int, indexes: Mapping[str, Index]) -> l
 async def _read_ahead(
     passages: Sequence[Passage], count: int, indexes: Mapping[str, Index]
 ) -> dict[str, list[StoredChunk]]:
-    """Read the neighbours in remote stores concurrently.
+    """Return the chunks around the first passages in remote stores, by the id of the passage.
 
-    Some neighbours may not be needed, because a passage may be part of a better passage.
+    The reads run concurrently. Some of these chunks may not be needed, because a passage may be part of a better
+    passage.
     """
     ahead = [passage for passage in passages if indexes[passage.index].collection.remote is not None][
         :_MAX_READ_AHEAD

@@ -39,7 +39,7 @@ def resolve_options(query: Query, settings: Iterable[IndexSettings]) -> RankingO
     """
     settings = tuple(settings)
     fusion = _first(query.fusion, _agreed(index_settings.fusion for index_settings in settings), Fusion.SCORES)
-    hybrid_by_scores = query.mode is Mode.HYBRID and fusion is Fusion.SCORES
+    expands_by_default = query.mode is Mode.HYBRID and fusion is Fusion.SCORES
     may_expand = query.mode is not Mode.VECTORS and not query.skip_missing_scores
     return RankingOptions(
         fusion,
@@ -49,7 +49,7 @@ def resolve_options(query: Query, settings: Iterable[IndexSettings]) -> RankingO
             DEFAULT_DENSE_WEIGHT,
         ),
         may_expand
-        and _first(query.expand, _agreed(index_settings.expand for index_settings in settings), hybrid_by_scores),
+        and _first(query.expand, _agreed(index_settings.expand for index_settings in settings), expands_by_default),
     )
 
 

@@ -32,7 +32,7 @@ def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = Non
         dimension,
         edge.Distance.Cosine,
         memory=edge.Memory.Cold if storage.on_disk else None,
-        quantization_config=None if exact_up_to is None else _quantized(storage),
+        quantization_config=None if exact_up_to is None else _quantization_config(storage),
     )
     return edge.EdgeConfig(
         vectors={DENSE: dense},
@@ -55,7 +55,9 @@ def config_without_graph(dimension: int) -> edge.EdgeConfig:
     return config(dimension, VectorStorage(on_disk=True))
 
 
-def _quantized(storage: VectorStorage) -> edge.ScalarQuantizationConfig | edge.BinaryQuantizationConfig | None:
+def _quantization_config(
+    storage: VectorStorage,
+) -> edge.ScalarQuantizationConfig | edge.BinaryQuantizationConfig | None:
     match storage.quantization:
         case "none":
             return None
@@ -176,7 +178,10 @@ def idf_params(scope: Scope, unsettled: Mapping[str, int | None]) -> edge.Search
 
 
 def _hidden_chunks(unsettled: Mapping[str, int | None]) -> edge.Filter:
-    """Return the filter for chunks of unsettled documents, except the chunks of the visible generations."""
+    """Return the filter for unsettled documents' chunks, except the chunks of the visible generations.
+
+    The filter also matches the records of these documents. So searches for records do not use it.
+    """
     document_facts = [payload.fact("document_id", document_id) for document_id in unsettled]
     visible = [
         payload.version(Version(id_, generation)) for id_, generation in unsettled.items() if generation is not None

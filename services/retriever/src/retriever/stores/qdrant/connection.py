@@ -1,4 +1,4 @@
-"""Calls to a Qdrant cluster: choice of the node, time-outs and retries."""
+"""Calls to a Qdrant cluster or a single server: choice of the node, time-outs and retries."""
 
 import asyncio
 import contextlib
@@ -172,8 +172,9 @@ class Connection:
     async def read_each(self, function: Callable[[Read], Awaitable[T]]) -> list[T]:
         """Call a coroutine function for the nodes, and return the results of those that respond.
 
-        More than half of the nodes must respond. The results of the others are not needed, because a read of more
-        than half of the copies sees every write.
+        More than half of the nodes must respond. The method calls avoided nodes only if too few other nodes
+        respond in time. A node that responds much later than the others is avoided from then on: its result is not
+        needed, because a read of more than half of the copies sees every write.
 
         Args:
             function: The function. It receives a `Read` of one node.
@@ -192,9 +193,11 @@ class Connection:
             if _count(done) < majority:
                 # Nodes that failed recently may have recovered.
                 others = [node for node in order if node not in chosen]
-                late = [asyncio.ensure_future(function(partial(node.call, self._seconds))) for node in others]
-                tasks.update(zip(late, others, strict=True))
-                more, pending = await _succeeded([*pending, *late], majority - _count(done))
+                other_tasks = [
+                    asyncio.ensure_future(function(partial(node.call, self._seconds))) for node in others
+                ]
+                tasks.update(zip(other_tasks, others, strict=True))
+                more, pending = await _succeeded([*pending, *other_tasks], majority - _count(done))
                 done |= more
             if pending:
                 # A slow node must not delay every search.
@@ -267,7 +270,7 @@ class Connection:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _next(self, tried: Sequence[Node]) -> Node | None:
-        """Return the next node to try. A single node is tried twice."""
+        """Return the next node to try, or None if all were tried. A single node is tried twice."""
         left = [node for node in self._order() if node not in tried]
         if len(self._nodes) == 1 and len(tried) == 1:
             return tried[0]
