@@ -17,7 +17,7 @@ _CREDENTIALS = frozenset(("authorization", "proxy-authorization", "api-key", "x-
 
 
 class Settings(OriginalSettings, IdentitySettings):
-    """The gateway's settings; see also `IdentitySettings` and `ServiceSettings`."""
+    """The gateway's settings; see also `OriginalSettings`, `IdentitySettings` and `ServiceSettings`."""
 
     gateway_port: int = Field(8080, ge=0, le=65535, description="Port of the HTTP server.")
     public_path: str = Field(
@@ -59,8 +59,9 @@ class Settings(OriginalSettings, IdentitySettings):
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
-        description="Maximum bytes of each NATS stream, except those of documents and pictures, which the disk "
-        "limits. NATS reserves these bytes when it creates a stream, in total about 5 times this value. "
+        description="Maximum bytes of each of these NATS streams: waiting jobs, states of jobs, chat history, "
+        "usage, audit. The disk limits documents and pictures. NATS reserves these bytes when it creates a stream, "
+        "in total about 5 times this value. "
         "Set the same value for gateway and workers.",
     )
     usage_bytes: int | None = Field(
@@ -140,7 +141,9 @@ class Settings(OriginalSettings, IdentitySettings):
         512 * MEBI, gt=0, description="Disk space in bytes for originals of documents that are being read."
     )
     default_index: str = Field(
-        "default", description="Index that a chat searches if it names none. Empty: no search."
+        "default",
+        description="Index that a request searches if neither the request nor its front end profile names one. "
+        "Empty: no search. Without a profile, requests of OpenAI's clients search only an index that they name.",
     )
     frontends_file: Path | None = Field(
         None, description="YAML file of front end profiles (docs/frontends.md); reloaded when it changes."
@@ -152,7 +155,7 @@ class Settings(OriginalSettings, IdentitySettings):
         "",
         pattern=r"^ *([A-Za-z0-9-]+ *(, *[A-Za-z0-9-]+ *)*)?$",
         description="Request headers that the gateway may pass to detectors, separated by commas. Each remote "
-        "detector gets only the headers that its file allows.",
+        "detector gets only those that `headers` in the file of detectors also allow (docs/guardrails.md).",
     )
     blocked_message: str = Field(
         BLOCKED_MESSAGE,
@@ -244,8 +247,7 @@ class Settings(OriginalSettings, IdentitySettings):
     answer_wait: float = Field(
         2.0,
         ge=0,
-        description="Maximum seconds that a request waits until it is one of the CAUSEWAY_MAX_ANSWERS "
-        "concurrent answers.",
+        description="Maximum seconds that a request waits for one of the CAUSEWAY_MAX_ANSWERS slots.",
     )
     quotas_file: Path | None = Field(
         None,

@@ -18,8 +18,9 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
-        description="Maximum bytes of each NATS stream, except those of documents and pictures, which the disk "
-        "limits. NATS reserves these bytes when it creates a stream, in total about 5 times this value. "
+        description="Maximum bytes of each of these NATS streams: waiting jobs, states of jobs, chat history, "
+        "usage, audit. The disk limits documents and pictures. NATS reserves these bytes when it creates a stream, "
+        "in total about 5 times this value. "
         "Set the same value for gateway and workers.",
     )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")

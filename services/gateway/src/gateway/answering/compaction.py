@@ -148,7 +148,7 @@ def _question_messages(turn: Turn) -> tuple[Message, ...]:
     """Return the messages at the end of the history that belong to the question.
 
     If the turn has a question, they follow the latest answer or tool result. Otherwise they begin with the latest
-    user message.
+    user message. Without such a message, the whole history belongs to the question.
     """
     boundary_roles = ("assistant", "tool") if turn.question else ("user",)
     for position in range(len(turn.history) - 1, -1, -1):
@@ -164,7 +164,7 @@ def _replaceable_messages(turn: Turn) -> tuple[Message, ...]:
 
 
 def _summary_request(turn: Turn) -> Turn:
-    """Return the turn that requests a summary of this turn."""
+    """Return the turn that requests a summary of a turn's conversation."""
     question = (Message("user", turn.question, b"", turn.original.question_extra_json),) if turn.question else ()
     parameters = _object.decode(turn.parameters_json)
     members = {name: value for name, value in parameters.items() if name not in _ANSWER_PARAMETERS}

@@ -35,7 +35,7 @@ class Pieces:
     Attributes:
         name: The name of this version of the response.
         size: The size of all pieces in bytes.
-        first: The position of the first piece in the stream.
+        first: The sequence number of the first piece in the stream.
     """
 
     name: str
@@ -47,12 +47,12 @@ class LargeResponses:
     """Writes, reads and deletes the pieces of large responses.
 
     Args:
-        bucket: Creates the bucket if it is missing, and returns the JetStream context for calls. Raises
+        ensure_bucket: Creates the bucket if it is missing, and returns the JetStream context for calls. Raises
             `Unavailable` while NATS is unavailable.
     """
 
-    def __init__(self, bucket: Callable[[], Awaitable[JetStreamContext]]) -> None:
-        self._bucket = bucket
+    def __init__(self, ensure_bucket: Callable[[], Awaitable[JetStreamContext]]) -> None:
+        self._ensure_bucket = ensure_bucket
 
     async def write(self, key: str, data: bytes, deadline: Deadline) -> Pieces:
         """Write a version of a response and keep earlier versions. After a failure, delete the written pieces.
@@ -63,7 +63,7 @@ class LargeResponses:
         """
         if len(data) > _MAX_BYTES:
             raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
-        jetstream, name = await self._bucket(), secrets.token_hex(8)
+        jetstream, name = await self._ensure_bucket(), secrets.token_hex(8)
         subject, first = response_keys.large_response(key, name), 0
         try:
             for begin in range(0, len(data), _PIECE_BYTES):
@@ -79,15 +79,15 @@ class LargeResponses:
 
     async def read(self, jetstream: JetStreamContext, key: str, pieces: Pieces, deadline: Deadline) -> bytes | None:
         """Return a version of a response, or None if some of its pieces no longer exist."""
-        content, position = bytearray(), pieces.first
+        content, sequence = bytearray(), pieces.first
         subject = response_keys.large_response(key, pieces.name)
         while len(content) < pieces.size:
-            request = jetstream.get_msg(_STREAM, seq=position, subject=subject, next=True)
+            request = jetstream.get_msg(_STREAM, seq=sequence, subject=subject, next=True)
             message = await call_nats(_none_if_missing(request), deadline, _TARGET)
             if message is None:
                 return None
             content += message.data or b""
-            position = (message.seq or position) + 1
+            sequence = (message.seq or sequence) + 1
         return bytes(content)
 
     async def delete(
@@ -105,7 +105,7 @@ class LargeResponses:
             key: The key of the response, or the pattern of the keys of a user's responses.
             deadline: The time by which the call must end.
             version: The name of the version to delete, or `*` for all versions.
-            before: The position of the first piece to keep. None deletes all pieces.
+            before: The sequence number of the first piece to keep. None deletes all pieces.
         """
         purge = jetstream.purge_stream(_STREAM, seq=before, subject=response_keys.large_response(key, version))
         await call_nats(_none_if_missing(purge), deadline, _TARGET)

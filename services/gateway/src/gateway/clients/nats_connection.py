@@ -38,13 +38,14 @@ class NatsLink:
         history_days: Days for which a conversation is stored after its last save.
         memory_hours: Hours for which a session is stored after its last turn.
         response_days: Days for which a response is stored.
-        response_bytes: The maximum number of bytes of the responses.
+        response_bytes: The maximum number of bytes of the small responses, and also of the large responses.
         response_log_bytes: The maximum number of bytes of the logs of responses.
         record_days: The maximum number of days for which a record of usage or audit is stored.
-        stream_bytes: The maximum number of bytes of each stream.
+        stream_bytes: The maximum number of bytes of the chat history, of the waiting jobs, and of the states of
+            jobs, each.
         usage_bytes: The maximum number of bytes of the usage records. None means ``stream_bytes``.
         audit_bytes: The maximum number of bytes of the audit records. None means ``stream_bytes``.
-        retry: Seconds between attempts to connect.
+        retry: Seconds between attempts to connect, and between attempts to create the streams and buckets.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class NatsLink:
         """Return the streams and buckets of ingest.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS cannot be reached, or has no space.
         """
         return self._ready("The ingest queue", self._ingest)
 
@@ -132,7 +133,7 @@ class NatsLink:
         """Return the bucket of the chat history.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS cannot be reached, or has no space.
         """
         return self._ready("The chat history", self._history)
 
@@ -140,7 +141,7 @@ class NatsLink:
         """Return the bucket of the API keys.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS cannot be reached, or has no space.
         """
         return self._ready("The API keys", self._api_keys)
 
@@ -148,7 +149,7 @@ class NatsLink:
         """Return the streams of usage and audit.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: NATS cannot be reached, or has no space.
         """
         return self._ready("The usage and audit records", self._records)
 

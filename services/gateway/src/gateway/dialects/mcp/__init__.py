@@ -1,5 +1,5 @@
 """The Model Context Protocol (MCP) for agents. Agents use the same pipeline and ports as chats.
 
-The third-party package `mcp` implements both generations of the protocol. This package defines the tools, resources
+The third-party package `mcp` implements both versions of the protocol. This package defines the tools, resources
 and prompts.
 """

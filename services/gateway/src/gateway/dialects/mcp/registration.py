@@ -60,7 +60,7 @@ ROUTE = Route(
 
 
 def registration() -> Registration:
-    """Register the dialect."""
+    """Return the registration of the dialect."""
     refusals = {
         "400": "The message is invalid",
         "404": "The method does not exist",
@@ -72,8 +72,8 @@ def registration() -> Registration:
     }
     operation: Schema = {
         "summary": "Tools, documents and prompts for agents",
-        "description": "One message of the Model Context Protocol (streamable HTTP), of the generations "
-        "2025-11-25 and 2026-07-28. docs/mcp.md describes the tools.",
+        "description": "One message of the Model Context Protocol (streamable HTTP), in the protocol "
+        "versions 2025-11-25 and 2026-07-28. docs/mcp.md describes the tools.",
         "tags": [TAG],
         "requestBody": {"required": True, "content": {"application/json": {"schema": _MESSAGE}}},
         "responses": {

@@ -19,7 +19,7 @@ from gateway.domain import Batch, Completion, Delta, Finish
 from gateway.domain.deltas import choices_of, index_of, members_of
 
 _FIELD_NAMES = {"index": "index_name", "messages": "prompt"}
-# Members that this dialect does not support, with the only values that are allowed. They have no effect.
+# Members that this dialect does not support, with their neutral values. The dialect refuses all other values.
 _ALLOWED_VALUES: Mapping[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "echo": (None, False),
@@ -89,11 +89,11 @@ class TextExchange(OpenAiExchange):
 
     def add_events(self, batch: Batch) -> None:
         """See `Exchange`. A model server's chat completion becomes a text completion."""
-        super().add_events([_as_text(event) if type(event) is Completion else event for event in batch])
+        super().add_events([_text_completion(event) if type(event) is Completion else event for event in batch])
 
     @staticmethod
     def _whole_chunk(event: Completion) -> bytes:
-        return _as_text(event).raw_json
+        return _text_completion(event).raw_json
 
     def _write_delta(self, event: Delta, out: list[bytes]) -> None:
         self._flush_finish(out)
@@ -124,7 +124,7 @@ class TextExchange(OpenAiExchange):
         }
 
 
-def _as_text(completion: Completion) -> Completion:
+def _text_completion(completion: Completion) -> Completion:
     """Convert a model server's chat completion to a text completion."""
     body = members_of(completion.raw_json)
     texts = [

@@ -51,7 +51,7 @@ _COMPLETION: Schema = {
 
 
 def registration(openai: Dialect, completions: Dialect) -> Registration:
-    """Register the dialects.
+    """Return the registration of the dialects.
 
     Args:
         openai: The dialect of chat completions.

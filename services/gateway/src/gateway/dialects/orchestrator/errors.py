@@ -1,6 +1,7 @@
 """The errors of the guardrails orchestrator's routes: ``{"code": status, "details": text}``.
 
-An invalid request has the status 422, but a body that is not JSON and a message with an unknown role have 400.
+The status of an invalid request is 422. It is 400 if the body is not JSON, or if a policy applies and a message has
+an unknown role.
 With `GuardrailsWire.ADR`, an error of a detector or a model server keeps its status, and its message names the
 detector or the model. With `GuardrailsWire.ORCHESTRATOR`, most errors that the request did not cause have the
 status 500 and the message `UNEXPECTED`, as in the reference implementation.

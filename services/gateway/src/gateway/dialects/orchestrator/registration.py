@@ -18,7 +18,7 @@ STREAM_CONTENT = f"{PREFIX}text/detection/stream-content"
 
 
 def registration(openai: OpenAiChat) -> Registration:
-    """Register the dialect.
+    """Return the registration of the dialect.
 
     Args:
         openai: Parses OpenAI's members of a chat request.

@@ -46,20 +46,20 @@ COMPACT_REQUEST: Schema = {
 
 
 def registration(responses: Dialect, compactions: Dialect) -> Registration:
-    """Register the dialects.
+    """Return the registration of the dialects.
 
     Args:
         responses: The dialect of ``/v1/responses``.
         compactions: The dialect of ``/v1/responses/compact``, which summarises conversations.
     """
-    described = operation(
+    response_operation = operation(
         "Response, with retrieval if index_name or file_search is given",
         TAG,
         {"application/json": {"schema": REQUEST}},
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
         PROBLEM,
     )
-    summary = operation(
+    compaction_operation = operation(
         "Encrypted summary of a conversation, which replaces it in later requests",
         TAG,
         {"application/json": {"schema": COMPACT_REQUEST}},
@@ -68,8 +68,10 @@ def registration(responses: Dialect, compactions: Dialect) -> Registration:
     )
     return Registration(
         chats=(
-            ChatRoute("/v1/responses", always(responses), described, stores=True),
-            ChatRoute("/v1/responses/compact", always(compactions), summary, streaming=False, stores=True),
+            ChatRoute("/v1/responses", always(responses), response_operation, stores=True),
+            ChatRoute(
+                "/v1/responses/compact", always(compactions), compaction_operation, streaming=False, stores=True
+            ),
         ),
         tags={TAG: "OpenAI's Responses API, with items as input and output."},
     )
