@@ -19,9 +19,10 @@ _SHORT_DIRECTORY = "/tmp"  # noqa: S108  # only the owner may enter the director
 
 
 def lock(data_dir: Path) -> int:
-    """Lock the data directory, which only its owner may access; create the directory if it is missing.
+    """Lock the data directory; create it if it is missing.
 
-    The mode of an existing directory with other content, such as ``/tmp``, does not change.
+    Only the owner may access a new or empty directory, or one that a stack has used before. The mode of a directory
+    with other content, such as ``/tmp``, does not change.
 
     Returns:
         A file descriptor. The lock ends when this descriptor and all copies in child processes are closed.

@@ -1,19 +1,19 @@
 """The errors of embedding.
 
-At run time, for callers, in servicekit's tree:
+Errors at run time, for callers; their base classes are in `servicekit.errors`:
 
-InvalidRequest
+InvalidRequest              a server refused the texts
 └── UnembeddableText        a text has no vector: empty, only white space, or not Unicode
 Unavailable                 the embedder is closed, or a server is not ready
-├── Unreachable             a server cannot be reached
-└── WrongVectors            a server did not send vectors of the configured model
+├── Unreachable             a server cannot be reached, or a Triton model is not ready
+└── WrongVectors            a server sent an error or an invalid response that a retry would not correct
 RateLimited                 a server is busy
 DeadlineExceeded            a server did not answer in time
 
-At start-up and at build time, for operators; clients never get these errors:
+Errors at start-up and at build time, for operators; clients never get them:
 
 SetupError
-├── WeightsMissing          the distribution with the weights is not installed, or lacks a readable file
+├── WeightsMissing          the distribution with the weights is not installed, or one of its files cannot be read
 ├── WeightsMismatch         a file of this distribution is not the original
 ├── CacheMissing            the model has not been built
 └── CacheUnreadable         the built files cannot be loaded
@@ -36,11 +36,11 @@ class UnembeddableText(InvalidRequest, ValueError):
 
 
 class Unreachable(Unavailable):
-    """A server cannot be reached; its ``retry_after`` is a default and not the server's."""
+    """A server cannot be reached; ``retry_after`` is the default, because the server sent no value."""
 
 
 class WrongVectors(Unavailable):
-    """A server sent an invalid response, usually because its model is not the configured model."""
+    """A server sent an error or an invalid response, usually because its model is not the configured model."""
 
 
 class SetupError(RuntimeError):

@@ -1,8 +1,8 @@
 """Models that run in the process, on the CPU, offline.
 
-Each call of the graph embeds one text. Batches with padding are slower on a CPU, and with int8 the other texts of a
-batch would change a text's vector. Without batches, the same text always gets the same vector. Several threads
-share one session, which has one copy of the weights.
+Each run of a model's ONNX graph embeds one text. Batches with padding are slower on a CPU, and with int8 the other
+texts of a batch would change a text's vector. Without batches, the same text always gets the same vector. Several
+threads share one session, which has one copy of the weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class SequenceTokenizer(Tokenizer, Protocol):
     """A tokenizer with the input format of its model."""
 
     def sequence(self, text: str, length: int) -> npt.NDArray[np.int64]:
-        """Return the model's input: the text's tokens between the special tokens, cut to ``length`` tokens."""
+        """Return the model's input: at most ``length`` tokens, including the special tokens at both ends."""
         ...
 
 
@@ -35,7 +35,7 @@ class LocalEmbedder:
         dimension: The length of the vectors.
         max_sequence: The maximum number of tokens of the input, including the two special tokens.
         tokenizer: The tokenizer of the model.
-        session: Returns the session of the graph; the embedding threads call it.
+        session: Returns the session of the ONNX graph; the embedding threads call it.
         workers: The number of texts that are embedded concurrently; it should not exceed the number of cores.
     """
 
@@ -97,7 +97,7 @@ def has_vnni(cpuinfo: str) -> bool:
     """Return whether the CPU multiplies 8-bit integers into 32 bits (VNNI).
 
     Args:
-        cpuinfo: The text of Linux' ``/proc/cpuinfo``.
+        cpuinfo: The text of Linux's ``/proc/cpuinfo``.
     """
     flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "").split()
     return not {"avx512_vnni", "avx_vnni"}.isdisjoint(flags)
@@ -112,10 +112,10 @@ def this_cpu_has_vnni() -> bool:
 
 
 def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
-    """Return a session of a graph.
+    """Return an ONNX Runtime session for a graph.
 
     Args:
-        path: The graph.
+        path: The file of the graph.
         exact: Whether to add 8-bit products in 32 bits. Without this option, CPUs without VNNI add in 16 bits,
             which saturate, and compute different vectors. CPUs with VNNI always add exactly; with this option, they
             need twice the time for the same vectors.

@@ -1,4 +1,4 @@
-"""Deadlines: a point in time that the entry point sets once, and that later calls may only shorten."""
+"""Deadlines of requests. The entry point sets a deadline once; calls to other services may only shorten it."""
 
 import math
 import time
@@ -18,7 +18,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
-        """Return the deadline after a number of seconds from now."""
+        """Return the deadline that is ``seconds`` from now."""
         return cls(time.monotonic() + seconds)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Structured logs: JSON lines in containers, colours on a terminal, and the trace id in every line."""
+"""Structured logs: JSON lines in containers, colours on a terminal, and the trace id in the lines of a trace."""
 
 import contextlib
 import io
@@ -58,7 +58,7 @@ def configure(service: str, settings: ServiceSettings) -> None:
 
 @contextlib.contextmanager
 def logging_disabled() -> Iterator[None]:
-    """Disable the loggers of structlog in the block, for a command that reports errors to its user itself."""
+    """Disable structlog's loggers in the block. Commands use this if they print errors themselves."""
     before = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     try:
@@ -76,7 +76,10 @@ def _escaped(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping
 
 
 def _stack(stream: TextIO, exception: structlog.typing.ExcInfo) -> None:
-    """Write a stack without values of variables; with `rich`, the default writes them, including secrets."""
+    """Write a traceback without the values of variables.
+
+    If `rich` is installed, structlog's default formatter writes these values, which may be secrets.
+    """
     text = io.StringIO()
     structlog.dev.plain_traceback(text, exception)
     stream.write("\n".join(map(_printable, text.getvalue().split("\n"))))

@@ -1,4 +1,4 @@
-"""Errors in gRPC: packed as google.rpc.Status with an ErrorInfo, and unpacked to the same class.
+"""Packs errors for gRPC as google.rpc.Status with an ErrorInfo, and unpacks them to the same class.
 
 The call's trailing metadata contain the error. Both sides limit the size of metadata (`channel.SIZE_OPTIONS`). gRPC
 would replace a larger error with another one, so this module limits all parts, in bytes. A model server's error
@@ -20,7 +20,7 @@ DOMAIN = "causeway"
 MAX_ERROR_MESSAGE_BYTES = 4096
 """Limit of a message, in bytes."""
 MAX_FACT_BYTES = 8192
-"""Limit of one fact (a field's path, a model server's response), in bytes."""
+"""Limit of one fact, in bytes. A fact is a detail of an error, such as a field's path or a server's response."""
 _MAX_FACTS_BYTES = 16 * 1024
 _MAX_PLAIN_BYTES = 1024  # gRPC's own message, for peers that do not read the details
 _TRAILER = "grpc-status-details-bin"
@@ -51,7 +51,7 @@ def truncate(text: str, max_bytes: int) -> str:
 
 
 def unpack(error: AioRpcError) -> CausewayError:
-    """Return the error that the service raised, or the table's class for a code of gRPC itself."""
+    """Return the error that the service raised. If gRPC raised it, return the class in `errors` for its code."""
     for name, value in error.trailing_metadata() or ():
         if name == _TRAILER and isinstance(value, bytes):
             unpacked = _from_details(value, error.code())

@@ -1,4 +1,4 @@
-"""``causeway jobs``: lists jobs, cancels jobs, and submits failed jobs again."""
+"""``causeway jobs``: lists jobs, shows the lanes of the queue, cancels jobs, and submits failed jobs again."""
 
 import enum
 import json
