@@ -1,5 +1,6 @@
 """Settings for the tests of all packages."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,16 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
     """
     if isinstance(node, pytest.Item) and (settings := node.stash.get(_TIMEOUT, None)) is not None:
         node.ihook.pytest_timeout_set_timer(item=node, settings=settings)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the modules and the collected tests from garbage collection.
+
+    They exist until the end of the run, and a process has more than 500,000 of their objects. Otherwise, each full
+    collection visits all of them.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

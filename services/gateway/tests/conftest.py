@@ -2,7 +2,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from causeway_testing.gateway.response_log import FakeResponseJobs, FakeResponse
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.servers import nats_server, span_exporter
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from fastapi.dependencies import models
 from gateway.adapters import Services
 from gateway.clients.nats_connection import NatsLink
 from gateway.domain import Detectors, Passage
@@ -219,6 +220,19 @@ def issuer_at(serve: Callable[[ASGIApp], int]) -> Callable[[], Issuer]:
 def spans() -> InMemorySpanExporter:
     """Return the exporter of all ended spans. Without it, every trace id is zero."""
     return span_exporter()
+
+
+@pytest.fixture(autouse=True)
+def without_route_caches() -> Iterator[None]:
+    """Clear FastAPI's caches of route functions after each test.
+
+    They keep 4,096 functions, and with them the last 50 or more applications of the tests, which slow down garbage
+    collection. FastAPI has no public function for this.
+    """
+    yield
+    models._is_gen_callable_cached.cache_clear()
+    models._is_async_gen_callable_cached.cache_clear()
+    models._is_coroutine_callable_cached.cache_clear()
 
 
 @pytest.fixture
