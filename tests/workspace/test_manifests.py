@@ -311,13 +311,13 @@ def test_the_cluster_of_the_tests_fits_a_small_machine() -> None:
 
 @pytest.mark.parametrize("overlay", ["embedded", "kind", "prod"])
 def test_an_update_waits_for_the_network(overlay: str) -> None:
-    """A deployment creates a new pod first. An old pod ends only when the new pod has been ready for 10 seconds.
+    """A deployment creates a new pod first. An old pod ends only when the new pod has been ready for 15 seconds.
 
     Networks apply policies and names to a new pod with a delay.
     """
     for deployment in build(overlay).of("Deployment"):
         if deployment["metadata"]["name"] in SERVICES:
-            assert deployment["spec"]["minReadySeconds"] == 10
+            assert deployment["spec"]["minReadySeconds"] == 15
             assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
 
 
