@@ -81,6 +81,21 @@ def test_each_scanner_becomes_detectors() -> None:
     assert _parse(b"") == Policy((), DEFAULT_BLOCK_MESSAGE)
 
 
+def test_values_may_be_in_upper_case() -> None:
+    """A file with values in upper case gives the same policy as a file in lower case."""
+    text = (
+        "scanners: [{type: regex, patterns: [a], match_type: fullmatch}, "
+        "{type: ban_substrings, substrings: [b], match_type: str}, {type: secrets, redact_mode: hash}, "
+        "{type: sensitive, detectors: [email]}]"
+    )
+    in_upper_case = text
+    for value in ("fullmatch", "match_type: str", "hash", "[email]"):
+        key, _, name = value.rpartition(" ")
+        in_upper_case = in_upper_case.replace(value, f"{key} {name.upper()}".strip())
+    assert in_upper_case != text
+    assert _parse(in_upper_case.encode()) == _parse(text.encode())
+
+
 @pytest.mark.parametrize(
     ("match_type", "redacted"),
     [("search", "[REDACTED] [REDACTED]"), ("all", "[REDACTED] [REDACTED]"), ("fullmatch", "")],

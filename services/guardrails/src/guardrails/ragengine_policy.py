@@ -15,13 +15,24 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from detection.domain import Action, DetectorSpec
-from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
 from servicekit.yaml_file import Document, setting_errors
 
 DEFAULT_BLOCK_MESSAGE = "The model output was blocked by output guardrails."
 _WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|-")
+# The RAG engine accepts these values in upper case, too.
+_ANY_CASE = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,7 @@ class RegexScanner(Scanner):
 
     patterns: list[str] = Field(min_length=1)
     is_blocked: Literal[True] = True
-    match_type: Literal["search", "all", "fullmatch"] = "search"
+    match_type: Annotated[Literal["search", "all", "fullmatch"], _ANY_CASE] = "search"
 
     def detector_requests(self) -> DetectorRequests:
         """See `Scanner.detector_requests`."""
@@ -85,7 +96,7 @@ class BanSubstringsScanner(Scanner):
     """``ban_substrings``: each substring is a finding. ``contains_all`` is not supported."""
 
     substrings: list[str] = Field(min_length=1)
-    match_type: Literal["word", "str"] = "word"
+    match_type: Annotated[Literal["word", "str"], _ANY_CASE] = "word"
     case_sensitive: bool = False
     contains_all: Literal[False] = False
 
@@ -101,7 +112,7 @@ class SecretsScanner(Scanner):
     Every ``redact_mode`` replaces the whole secret, even ``partial`` and ``hash``.
     """
 
-    redact_mode: Literal["all", "partial", "hash"] = "all"
+    redact_mode: Annotated[Literal["all", "partial", "hash"], _ANY_CASE] = "all"
 
     def detector_requests(self) -> DetectorRequests:
         """See `Scanner.detector_requests`."""
@@ -114,7 +125,7 @@ _SENSITIVE = {"email": "email", "phone": "phone-number", "credit_card": "credit-
 class SensitiveScanner(Scanner):
     """``sensitive``: personal data is a finding. A placeholder replaces it, for example ``<EMAIL>``."""
 
-    detectors: list[Literal["email", "phone", "credit_card", "ip_address"]] = Field(
+    detectors: list[Annotated[Literal["email", "phone", "credit_card", "ip_address"], _ANY_CASE]] = Field(
         ["email", "phone", "credit_card", "ip_address"], min_length=1
     )
 
