@@ -81,6 +81,12 @@ def test_aliases_are_bounded() -> None:
         sections(yaml_records, "\n".join(lines))
 
 
+def test_keys_that_are_not_texts() -> None:
+    """A null key appears as the document has it, and a key that is a list as JSON."""
+    text = "null: first\n~: second\n[a, b]: third\n"
+    assert sections(yaml_records, text)[0].text == 'null: first\n~: second\n["a", "b"]: third'
+
+
 def test_the_maximum_number_of_yaml_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document may have exactly the maximum number of values, but no more."""
     monkeypatch.setattr(yaml_records, "_MAX_NODES", 3)

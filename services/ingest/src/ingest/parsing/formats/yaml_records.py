@@ -1,5 +1,6 @@
 """YAML: one block for each record, with a line ``path: value`` for each value."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,7 +66,7 @@ class _NodeConverter:
             raise TooLarge(f"The document has more than {_MAX_NODES} values when its aliases are expanded.")
         match node:
             case yaml.MappingNode():
-                return tuple((str(self.value(key)), self.value(item)) for key, item in node.value)
+                return tuple((self._key(key), self.value(item)) for key, item in node.value)
             case yaml.SequenceNode():
                 return [self.value(item) for item in node.value]
             case _:
@@ -73,3 +74,8 @@ class _NodeConverter:
                 if self._remaining_characters < 0:
                     raise TooLarge.characters(self._max_characters)
                 return None if node.tag == _NULL else node.value
+
+    def _key(self, node: yaml.Node) -> str:
+        """Return a key as the document has it, also ``null``. A key that is not a scalar becomes JSON."""
+        value = self.value(node)
+        return node.value if isinstance(node, yaml.ScalarNode) else json.dumps(value, ensure_ascii=False)
