@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from causeway.cli import render
 from causeway.cli.answers import Answer, Job, JobWarning, Step
 from causeway.cli.ingesting import Outcome, Source
 from causeway.cli.render import StartProgress, console, printable, time_line
@@ -133,3 +134,11 @@ def test_no_colours_without_a_terminal(gateway: Any, causeway: list[str], option
     )
     assert "\x1b" not in shown.stdout
     assert shown.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"), [(1, "index", "1 index"), (2, "index", "2 indexes"), (0, "stream", "0 streams")]
+)
+def test_a_number_with_its_noun(number: int, noun: str, text: str) -> None:
+    """The noun is singular only after 1."""
+    assert render.counted(number, noun) == text

@@ -53,7 +53,9 @@ def table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Te
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun in the singular or the plural."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}{'es' if noun.endswith('x') else 's'}"
 
 
 def state(text: str) -> Text:

@@ -129,6 +129,6 @@ def _show_contents(subject: str, contents: "Contents") -> None:
     size = sum(part.size for part in contents.parts)
     render.line(
         render.console(),
-        f"{subject} {contents.created_at:%Y-%m-%d %H:%M:%S} UTC: {len(contents.indexes)} indexes, "
-        f"{len(contents.streams)} streams, {size} bytes.",
+        f"{subject} {contents.created_at:%Y-%m-%d %H:%M:%S} UTC: {render.counted(len(contents.indexes), 'index')}, "
+        f"{render.counted(len(contents.streams), 'stream')}, {size} bytes.",
     )
