@@ -111,7 +111,7 @@ class Backups:
     async def _temporary_directory(self) -> AsyncIterator[Path]:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._remove_abandoned()
+            await asyncio.to_thread(self._remove_abandoned)
             directory = Path(tempfile.mkdtemp(dir=self._directory))
         except OSError as error:
             raise Unavailable("A snapshot cannot be created on the retriever's disk.") from error
