@@ -191,7 +191,7 @@ class NatsLink:
         Raises:
             Unavailable: NATS cannot be reached, or has no space.
         """
-        return await self._memory.get(self._ready(self._memory.target, self._client))
+        return await self._get(self._memory)
 
     async def responses(self) -> KeyValue:
         """Return the bucket of the responses. Create it on first use, or if NATS has lost it.
@@ -199,7 +199,7 @@ class NatsLink:
         Raises:
             Unavailable: NATS cannot be reached, or has no space.
         """
-        return await self._responses.get(self._ready(self._responses.target, self._client))
+        return await self._get(self._responses)
 
     async def large_responses(self) -> JetStreamContext:
         """Return the object store of large responses. Create it on first use, or if NATS has lost it.
@@ -207,7 +207,7 @@ class NatsLink:
         Raises:
             Unavailable: NATS cannot be reached, or has no space.
         """
-        return await self._large_responses.get(self._ready(self._large_responses.target, self._client))
+        return await self._get(self._large_responses)
 
     async def response_log(self) -> JetStreamContext:
         """Return the stream of the logs of responses. Create it on first use, or if NATS has lost it.
@@ -215,7 +215,7 @@ class NatsLink:
         Raises:
             Unavailable: NATS cannot be reached, or has no space.
         """
-        return await self._response_log.get(self._ready(self._response_log.target, self._client))
+        return await self._get(self._response_log)
 
     async def response_jobs(self) -> JetStreamContext:
         """Return the queue of the background responses. Create it on first use, or if NATS has lost it.
@@ -224,7 +224,10 @@ class NatsLink:
             Unavailable: NATS cannot be reached, or has no space.
         """
         self._ready(self._response_jobs.target, self._ingest)
-        return await self._response_jobs.get(self._ready(self._response_jobs.target, self._client))
+        return await self._get(self._response_jobs)
+
+    async def _get(self, resource: NatsResource[T]) -> T:
+        return await resource.get(self._ready(resource.target, self._client))
 
     def _ready(self, target: str, resource: T | None) -> T:
         """Return a resource that exists while NATS is connected.
