@@ -48,6 +48,21 @@ class Manifests:
         """All containers of all pods."""
         return [each for pod in self.pods.values() for each in pod.get("initContainers", []) + pod["containers"]]
 
+    def requests(self, *, surge: int = 0) -> tuple[float, int]:
+        """Return the CPU cores and the bytes of memory that all pods request.
+
+        Args:
+            surge: The number of additional pods of each workload, for example during an update.
+        """
+        cores, memory = 0.0, 0
+        for name, workload in self.workloads.items():
+            pods = workload["spec"]["replicas"] + surge
+            for container in self.pods[name]["containers"]:
+                requests = container["resources"]["requests"]
+                cores += pods * int(requests["cpu"].removesuffix("m")) / 1000
+                memory += pods * size(requests["memory"])
+        return cores, memory
+
     def config(self, name: str) -> dict[str, str]:
         """Return the content of a config map, by its name in the overlay (with the content's hash)."""
         (found,) = (each for each in self.of("ConfigMap") if each["metadata"]["name"] == name)

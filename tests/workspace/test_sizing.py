@@ -51,16 +51,13 @@ def test_services_have_the_documented_resources(rows: dict[str, list[list[str]]]
 
 def test_the_smallest_installation_needs_the_documented_resources(root: Path) -> None:
     """docs/deploy.md states the sum of the requests and volumes of the overlay `embedded`."""
-    cores, memory, volumes = 0.0, 0, 0
     overlay = build("embedded")
-    for name, workload in overlay.workloads.items():
-        replicas = workload["spec"].get("replicas", 1)
-        for container in overlay.pods[name]["containers"]:
-            requests = container["resources"]["requests"]
-            cores += replicas * int(requests["cpu"].removesuffix("m")) / 1000
-            memory += replicas * size(requests["memory"])
-        for claim in workload["spec"].get("volumeClaimTemplates", []):
-            volumes += replicas * size(claim["spec"]["resources"]["requests"]["storage"])
+    cores, memory = overlay.requests()
+    volumes = sum(
+        workload["spec"]["replicas"] * size(claim["spec"]["resources"]["requests"]["storage"])
+        for workload in overlay.workloads.values()
+        for claim in workload["spec"].get("volumeClaimTemplates", [])
+    )
     gib = size("1Gi")
     needs = f"{cores} free CPU cores, {memory / gib} GiB of free memory and {volumes // gib} GiB for volumes"
     assert needs in (root / "docs/deploy.md").read_text()
