@@ -5,7 +5,7 @@ verdicts and errors must be equal.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -189,11 +189,14 @@ def test_growing_texts(
 
 async def guarded_answer(
     guardrails: Guardrails, detectors: Sequence[Detector], texts: Sequence[tuple[int, str]]
-) -> tuple[dict[int, str], dict[int, list[object]], list[object]]:
-    """Return the text, the findings and the finish of each choice of a guarded answer."""
+) -> tuple[dict[int, str], dict[int, list[object]], dict[int, list[Finish]]]:
+    """Return the text, the findings and the finishes of each choice of a guarded answer.
+
+    The order of the finishes of different choices is not part of the result, because it depends on timing.
+    """
     texts_by_choice: dict[int, str] = {0: "", 1: ""}
     found: dict[int, list[object]] = {0: [], 1: []}
-    finishes: list[object] = []
+    finishes: dict[int, list[Finish]] = {0: [], 1: []}
 
     async def model() -> AsyncGenerator[Batch, None]:
         for choice, text in texts:
@@ -207,7 +210,8 @@ async def guarded_answer(
         elif isinstance(event, Detections):
             found[event.item] += [*event.findings, *event.failures]
         else:
-            finishes.append(event)
+            assert isinstance(event, Finish)
+            finishes[event.choice].append(event)
 
     protected = any(each.action is not Action.REPORT for each in detectors)
     async with (
@@ -245,8 +249,8 @@ def test_answers(platform: Platform, detectors: Sequence[Detector], texts: list[
         assert (ours, own_found, own_finishes) == (theirs, found, finishes)
 
 
-def _is_blocked(finishes: Sequence[object]) -> bool:
-    return any(isinstance(finish, Finish) and finish.reason == "content_filter" for finish in finishes)
+def _is_blocked(finishes: Mapping[int, Sequence[Finish]]) -> bool:
+    return any(finish.reason == "content_filter" for choice in finishes.values() for finish in choice)
 
 
 @given(st.sampled_from(_SETS), st.lists(_TEXTS, max_size=4), st.booleans(), st.sampled_from(Direction))
