@@ -58,10 +58,12 @@ types: $(READY) $(VENV)/.console-packages ## Check types: Python with mypy (stri
 	@$(NODE)/bin/node console/node_modules/typescript/bin/tsc --project console
 
 UNIT := libs services cli tests/support tests/workspace tests/leaks
+# Tests wait for processes and servers half of their time: on a small machine, more workers than cores are faster.
+WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? 4 : cores)))
 unit: $(READY) $(VENV)/.triton $(VENV)/.pii $(VENV)/.s3 $(VENV)/.console-packages ## Run the tests of each package, with a real store, a real broker and a real Triton server
 	@echo "==> unit and integration tests"
 	@$(NODE)/bin/node --test --test-reporter=dot 'console/tests/*.test.ts'
-	@$(BIN)/pytest --numprocesses auto --max-worker-restart 2 --dist loadfile -m 'not slow' $(UNIT)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --max-worker-restart 2 --dist loadfile -m 'not slow' $(UNIT)
 
 e2e: $(READY) $(VENV)/.npm ## Run the end-to-end tests: public HTTP, a real stack, free ports
 	@echo "==> end-to-end tests"
@@ -83,7 +85,7 @@ test-llm: $(READY) $(VENV)/.llm ## Run chats, streams, stop strings, query rewri
 
 test-slow: $(READY) $(VENV)/.ocr $(VENV)/.multilingual ## Run the slow tests of the packages: kills, compaction, starts of a whole stack, fuzzing
 	@echo "==> slow tests"
-	@$(BIN)/pytest --numprocesses auto --max-worker-restart 2 --dist worksteal -m slow $(UNIT)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --max-worker-restart 2 --dist worksteal -m slow $(UNIT)
 
 test-alerts: $(READY) ## Run each alert on example series; needs promtool from Debian's package prometheus
 	@echo "==> alerts"
