@@ -118,13 +118,13 @@ class LocalLibrary:
         workers: The threads that judge long pieces of growing texts.
 
     Attributes:
-        names: The ids of the detectors.
+        detector_ids: The ids of the detectors.
     """
 
     def __init__(self, listed: guardrails_pb2.ListDetectorsResponse, workers: ThreadPool) -> None:
         own_digest, limits = digest(), listed.limits
         shared = [detector.detector_id for detector in listed.detectors if detector.library_digest == own_digest]
-        self.names = frozenset(shared if listed.HasField("limits") else ())
+        self.detector_ids = frozenset(shared if listed.HasField("limits") else ())
         self._limits = JudgingLimits(
             limits.longest_text,
             HoldLimits(limits.held_back, limits.held_whole),
@@ -135,20 +135,24 @@ class LocalLibrary:
     @cached_property
     def _catalogue(self) -> Catalogue:
         factories = shared_detectors(self._limits.patterns)
-        return Catalogue([factory for factory in factories if factory.detector_id in self.names])
+        return Catalogue([factory for factory in factories if factory.detector_id in self.detector_ids])
 
     def has_same_detectors(self, other: "LocalLibrary | None") -> bool:
         """Return whether another library has the same detectors and limits."""
-        return other is not None and (self.names, self._limits) == (other.names, other._limits)
+        return other is not None and (self.detector_ids, self._limits) == (
+            other.detector_ids,
+            other._limits,
+        )
 
     def build(self, detectors: Sequence[Detector]) -> LocalDetectors | None:
-        """Build detectors, which takes time for patterns. Return None if the service must judge instead."""
-        if not {detector.detector_id for detector in detectors} <= self.names:
+        """Build detectors, or return None if the service must judge instead. Compiling patterns takes time."""
+        if not {detector.detector_id for detector in detectors} <= self.detector_ids:
             return None
         try:
             rules = self._catalogue.rules([_spec(detector) for detector in detectors])
         except CausewayError:
             return None  # the service reports the error to the client
+        # A `Judge` calls a model, a process or a server, so only the service runs it.
         limits = [0 if isinstance(rule.detector, Judge) else rule.detector.inline_limit for rule in rules]
         inline = min(limits) // _INLINE_DIVISOR
         if inline < _MIN_INLINE:

@@ -103,7 +103,7 @@ class SharedDetectors:
         self._problem = ""
         if not library.has_same_detectors(self._library):
             self._library, self._compiled = library, {}
-            _log.info("the gateway runs detectors of policies itself", detectors=sorted(library.names))
+            _log.info("the gateway runs detectors of policies itself", detectors=sorted(library.detector_ids))
         self._listed_at = started
 
     def _report(self, event: str, error: Exception) -> None:
