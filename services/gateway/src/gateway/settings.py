@@ -55,13 +55,15 @@ class Settings(OriginalSettings, IdentitySettings):
         "version (docs/guardrails.md). False: the service runs all detectors.",
     )
     nats_url: str = Field("nats://127.0.0.1:4222", description="URL of NATS.")
-    nats_replicas: int = Field(1, ge=1, le=5, description="Number of replicas in NATS; 3 in production.")
+    nats_replicas: int = Field(
+        1, ge=1, le=5, description="Number of replicas of each NATS stream and bucket; 3 in production."
+    )
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
         description="Maximum bytes of each of these NATS streams: waiting jobs, states of jobs, chat history, "
-        "usage, audit. The disk limits documents and pictures. NATS reserves these bytes when it creates a stream, "
-        "in total about 5 times this value. "
+        "usage, audit. NATS reserves these bytes when it creates a stream, in total about 5 times this value. "
+        "Only the disk limits the originals of documents and the pictures of pages. "
         "Set the same value for gateway and workers.",
     )
     usage_bytes: int | None = Field(
@@ -78,16 +80,17 @@ class Settings(OriginalSettings, IdentitySettings):
     memory_hours: float = Field(
         24.0,
         gt=0,
-        description="Hours that a session is stored after its last turn, if the profile has `memory`.",
+        description="Hours that a session is stored after its last turn, if the gateway remembers sessions "
+        "(docs/frontends.md).",
     )
     history_days: float = Field(
         365.0, gt=0, description="Days that a conversation stays in the history after it was last saved."
     )
     responses: Literal["off", "requested", "default"] = Field(
         "default",
-        description="Default of profiles for storing the responses of /v1/responses (docs/responses.md). `off`: "
-        "none; `requested`: those with `store: true` in the request; `default`: all except those with "
-        "`store: false`.",
+        description="Which responses of /v1/responses are stored, unless the profile says otherwise "
+        "(docs/responses.md). `off`: none; `requested`: those with `store: true` in the request; `default`: all "
+        "except those with `store: false`.",
     )
     response_days: float = Field(30.0, gt=0, description="Days until a stored response is deleted.")
     responses_per_user: int = Field(
@@ -105,8 +108,8 @@ class Settings(OriginalSettings, IdentitySettings):
         DEFAULT_MODEL_SEARCHES,
         ge=0,
         le=20,
-        description="Maximum number of searches of a model in one response with `file_search`; 0: the gateway "
-        "searches before it calls the model, even if the model can call tools.",
+        description="Maximum number of searches of a model in one response with `file_search`, unless the profile "
+        "sets `searches`; 0: the gateway searches before it calls the model, even if the model can call tools.",
     )
     response_log_bytes: int = Field(
         256 * MEBI,
@@ -138,12 +141,13 @@ class Settings(OriginalSettings, IdentitySettings):
         None, description="YAML file of the prices of tokens (docs/usage.md); reloaded when it changes."
     )
     content_cache_bytes: int = Field(
-        512 * MEBI, gt=0, description="Disk space in bytes for originals of documents that are being read."
+        512 * MEBI, gt=0, description="Disk space in bytes for the cache of the originals that clients read."
     )
     default_index: str = Field(
         "default",
         description="Index that a request searches if neither the request nor its front end profile names one. "
-        "Empty: no search. Without a profile, requests of OpenAI's clients search only an index that they name.",
+        "Empty: no search. Requests of OpenAI's clients search only an index that they or their profile names "
+        "(docs/frontends.md).",
     )
     frontends_file: Path | None = Field(
         None, description="YAML file of front end profiles (docs/frontends.md); reloaded when it changes."
@@ -227,7 +231,8 @@ class Settings(OriginalSettings, IdentitySettings):
     stream_heartbeat: float = Field(
         15.0,
         gt=0,
-        description="Seconds without an event after which the gateway sends a comment on an event stream.",
+        description="Seconds without an event after which the gateway sends a comment on a stream of server-sent "
+        "events, or an empty line on a stream of JSON lines.",
     )
     max_messages: int = Field(1000, gt=0, description="Maximum number of messages of a chat request.")
     max_answer_tokens: int | None = Field(

@@ -14,13 +14,15 @@ class Settings(OriginalSettings, GrpcServiceSettings):
 
     ingest_port: int = Field(50054, ge=0, le=65535, description="Port of the health checks; 0 selects a free port.")
     nats_url: str = Field("nats://127.0.0.1:4222", description="URL of NATS.")
-    nats_replicas: int = Field(1, ge=1, le=5, description="Number of replicas in NATS; 3 in production.")
+    nats_replicas: int = Field(
+        1, ge=1, le=5, description="Number of replicas of each NATS stream and bucket; 3 in production."
+    )
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
         description="Maximum bytes of each of these NATS streams: waiting jobs, states of jobs, chat history, "
-        "usage, audit. The disk limits documents and pictures. NATS reserves these bytes when it creates a stream, "
-        "in total about 5 times this value. "
+        "usage, audit. NATS reserves these bytes when it creates a stream, in total about 5 times this value. "
+        "Only the disk limits the originals of documents and the pictures of pages. "
         "Set the same value for gateway and workers.",
     )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")

@@ -1,8 +1,9 @@
 """Store responses that exceed the size of one NATS message, in pieces in a bucket of NATS' object store.
 
-The key-value entry of a response contains the location of its pieces. The pieces have no metadata message in the
-object store, so one write of the entry replaces a response of any size. The subject of the pieces contains the
-response's key, which begins with tenant and owner. Therefore one purge can delete all pieces of a user's responses.
+The key-value entry of a response contains the location of its pieces. The pieces are messages in the bucket's
+stream, without the metadata of an object. Therefore a write of the entry is enough to replace a response of any
+size. The subject of the pieces contains the response's key, which begins with tenant and owner. Therefore one purge
+can delete all pieces of a user's responses.
 """
 
 import contextlib
@@ -55,7 +56,9 @@ class LargeResponses:
         self._ensure_bucket = ensure_bucket
 
     async def write(self, key: str, data: bytes, deadline: Deadline) -> Pieces:
-        """Write a version of a response and keep earlier versions. After a failure, delete the written pieces.
+        """Write a version of a response, keep earlier versions, and return the location of the pieces.
+
+        After a failure, delete the written pieces.
 
         Raises:
             PayloadTooLarge: The response exceeds the size limit.
@@ -98,7 +101,7 @@ class LargeResponses:
         version: str = "*",
         before: int | None = None,
     ) -> None:
-        """Delete versions of a response.
+        """Delete versions of a response, or of all responses of a user.
 
         Args:
             jetstream: The JetStream context. The call does not create a missing bucket.

@@ -1,4 +1,7 @@
-"""Store sessions in NATS. The bucket deletes a session `CAUSEWAY_MEMORY_HOURS` after its last turn."""
+"""Store the conversations of sessions in NATS.
+
+The bucket deletes a session `CAUSEWAY_MEMORY_HOURS` after its last turn.
+"""
 
 from collections.abc import Awaitable, Callable
 

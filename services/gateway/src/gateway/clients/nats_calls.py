@@ -26,7 +26,8 @@ async def call_nats(
 ) -> T:
     """Await a call to NATS until the deadline, and return its result.
 
-    Errors about a missing key or object are raised unchanged.
+    Errors about a missing key or object are raised unchanged. All other errors of NATS become `Unavailable`, so the
+    coroutine must itself handle those that are part of its protocol, such as the error for an outdated revision.
 
     Args:
         operation: The coroutine of the call.

@@ -28,8 +28,8 @@ class Media:
         clients_retry: Whether clients retry after a 429 or a 5xx. The gateway then uses these statuses only for
             requests that used no tokens.
         requires_json_type: Whether a request must have the content type of JSON. Otherwise it may omit the header.
-        status: Returns the HTTP status of an error.
-        client_error: Converts an error to the error for clients.
+        status: Returns the HTTP status of an error for clients.
+        client_error: Converts an error of the answer to the error for clients, which may hide its details.
         omits_end_on_failure: Whether the gateway omits the end marker of a stream after an error. Clients that
             ignore the error then notice that the answer is incomplete.
         text_only: Whether clients show only the text of an answer, so that citations may become links in it.
@@ -61,7 +61,7 @@ class ChatRequest:
         content_type: The value of the header, with its parameters.
         single_turn: Whether only the last message of the user counts.
         headers: The headers that detectors may receive, with names in lower case.
-        continued: The stored data that the request continues.
+        continued: The stored response or conversation that the request continues, as earlier items.
         model: The model in the path, which has priority over the model in the body; may be empty.
     """
 

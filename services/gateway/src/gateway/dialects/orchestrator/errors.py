@@ -65,7 +65,8 @@ def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, 
 
 
 def _may_fail(detector: Detector, failure: DetectorFailure) -> bool:
-    # A detector is not called if the passages that it compares with the text are missing.
+    # A detector is not called if the passages that it compares with the text are missing. The answer does not need
+    # the findings of a detector that only reports.
     return detector.allow_on_error or (failure.not_asked and detector.action is Action.REPORT)
 
 
@@ -85,8 +86,8 @@ def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, req
     Args:
         error: The error.
         wire: The wire format of the API.
-        request_name: The name of the request to a model, such as ``chat completion``, or empty without such a
-            request.
+        request_name: The name of the model server's API in the message, such as ``chat completion``, or empty if
+            the route calls no model server.
     """
     code = status(error, wire)
     if wire is GuardrailsWire.ORCHESTRATOR and _is_unexpected(error, http_status(error)):

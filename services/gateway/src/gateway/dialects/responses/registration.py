@@ -21,7 +21,8 @@ REQUEST: Schema = {
         "tools": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "`function`, `custom`, and `file_search` with names of indexes as `vector_store_ids`",
+            "description": "`function`, `custom`, `namespace`, and `file_search` with names of indexes as "
+            "`vector_store_ids`",
         },
         "index_name": {"type": "string", "description": "Index to answer from"},
         "detectors": DETECTORS,
@@ -37,7 +38,8 @@ REQUEST: Schema = {
 
 COMPACT_REQUEST: Schema = {
     "type": "object",
-    "description": "A conversation, with members of a request for `/v1/responses`.",
+    "description": "The conversation to summarise. The members have the same meaning as for `/v1/responses`; "
+    "docs/responses.md lists all of them.",
     "properties": {name: REQUEST["properties"][name] for name in ("model", "input", "instructions", "detectors")}
     | {"previous_response_id": {"type": "string", "description": "The response that the input continues"}},
     "example": {"model": "gpt", "input": [{"role": "user", "content": "When will the bearing be renewed?"}]},
