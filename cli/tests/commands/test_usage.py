@@ -2,7 +2,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ from servicekit.record_streams import record_streams
 Run = Callable[..., Any]
 
 
+ENDED_AT = datetime.now(UTC) - timedelta(hours=1)
+"""The time of the requests. NATS stores their records an hour later, when the test begins."""
+
+
 def record(tenant: str, model: str, **members: Any) -> dict[str, Any]:
-    at = datetime.now(UTC).isoformat()
-    return {"time": at, "tenant": tenant, "model": model, "status": 200, **members}
+    return {"time": ENDED_AT.isoformat(), "tenant": tenant, "model": model, "status": 200, **members}
 
 
 RECORDS = [
@@ -72,9 +75,14 @@ async def test_one_tenant(run: Run) -> None:
 
 
 async def test_period(run: Run) -> None:
-    """The command counts the records from --since (inclusive) to --until (exclusive). It can group by day."""
-    [row] = await rows(run, "--by", "day", "--since", "1h")
-    assert (row["day"], row["requests"]) == (datetime.now(UTC).date().isoformat(), 4)
+    """The command counts the requests that ended from --since (inclusive) to --until (exclusive). The time at which
+    NATS stored a record does not matter, so each request belongs to one of two adjacent periods. The command can
+    group by day.
+    """
+    [row] = await rows(run, "--by", "day", "--since", ENDED_AT.isoformat())
+    assert (row["day"], row["requests"]) == (ENDED_AT.date().isoformat(), 4)
+    assert await rows(run, "--until", ENDED_AT.isoformat()) == []
+    assert await rows(run, "--since", "30m") == []
     assert await rows(run, "--until", "2020-01-01", "--since", "2019-01-01") == []
     tomorrow = datetime.fromtimestamp(time.time() + 86400, UTC).date().isoformat()
     assert await rows(run, "--since", tomorrow) == []

@@ -1,6 +1,7 @@
 """Computes sums of the gateways' usage records."""
 
 import json
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ _FIRST_ERROR_STATUS = 400
 
 @dataclass(slots=True)
 class Sum:
-    """The sum of some records.
+    """The sum of a group of records.
 
     Attributes:
         requests: The number of requests.
@@ -30,7 +31,7 @@ class Sum:
         input_tokens: The tokens of prompts.
         output_tokens: The tokens of answers.
         ingested_bytes: The bytes of documents.
-        cost: The cost by currency, only for models with known prices.
+        cost: The cost by currency, without the records that have no cost; None if no record has a cost.
     """
 
     requests: int = 0
@@ -54,7 +55,7 @@ class Sum:
 
 
 async def sums(
-    url: str, group_by: Sequence[str], *, tenant: str = "", since: float = 0.0, until: float | None = None
+    url: str, group_by: Sequence[str], *, tenant: str = "", since: float = 0.0, until: float = math.inf
 ) -> dict[tuple[str, ...], Sum]:
     """Return the sum of each group, ordered by group.
 
@@ -62,8 +63,8 @@ async def sums(
         url: The platform's NATS.
         group_by: Members of a record (docs/usage.md), or ``day``, the day of its time in UTC.
         tenant: Only this tenant; empty: all tenants.
-        since: Only records that NATS stored at this time or later, in seconds since 1970.
-        until: Only records before this time, in seconds since 1970; None: no limit.
+        since: Only requests that ended at this time or later, in seconds since 1970.
+        until: Only requests that ended before this time, in seconds since 1970.
 
     Raises:
         Unreachable: NATS does not answer.
@@ -73,7 +74,7 @@ async def sums(
     groups: dict[tuple[str, ...], Sum] = {}
     async for record in _records(url, tenant, since):
         at = datetime.fromisoformat(str(record["time"]))
-        if until is not None and at.timestamp() >= until:
+        if not since <= at.timestamp() < until:
             continue
         record["day"] = at.astimezone(UTC).date().isoformat()
         group = tuple(str(record.get(name) or "") for name in group_by)
@@ -82,6 +83,11 @@ async def sums(
 
 
 async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[str, Any]]:
+    """Yield the records that NATS stored at ``since`` or later.
+
+    The gateways send a record after its request has ended. So these records include those of all requests that
+    ended at ``since`` or later.
+    """
     try:
         with logging_disabled():
             client = await connect(url, "operator", certificates=certificates_from_environment())

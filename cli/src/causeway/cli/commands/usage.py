@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+import math
 import time
 from typing import Annotated
 
@@ -60,7 +61,7 @@ def usage(
             groups,
             tenant=tenant,
             since=_moment("--since", since, now),
-            until=_moment("--until", until, now) if until else None,
+            until=_moment("--until", until, now) if until else math.inf,
         )
     )
     out = render.console()
