@@ -9,10 +9,11 @@ from servicekit.errors import DeadlineExceeded
 
 
 @given(st.floats(1, 1e9), st.floats(0.001, 1e9))
-def test_remaining_is_at_most_both_limits(seconds: float, at_most: float) -> None:
+def test_a_timeout_is_at_most_both_limits(seconds: float, max_seconds: float) -> None:
     """A call gets the rest of the request's time, and at most its own limit."""
-    left = Deadline.after(seconds).remaining(at_most)
-    assert 0 < left <= min(seconds, at_most) * (1 + 1e-9)
+    timeout = Deadline.after(seconds).timeout(max_seconds)
+    assert timeout is not None
+    assert 0 < timeout <= min(seconds, max_seconds) * (1 + 1e-9)
 
 
 def test_the_remaining_time_decreases() -> None:
@@ -29,10 +30,10 @@ def test_a_passed_deadline_is_an_error(seconds: float) -> None:
     with pytest.raises(DeadlineExceeded):
         Deadline.after(seconds).remaining()
     with pytest.raises(DeadlineExceeded):
-        Deadline.after(seconds).timeout(at_most=10)
+        Deadline.after(seconds).timeout(10)
 
 
 def test_an_infinite_deadline_has_no_timeout() -> None:
     """Without a limit the time-out is None, as gRPC and asyncio expect. The call's own limit still applies."""
     assert Deadline(math.inf).timeout() is None
-    assert Deadline(math.inf).timeout(at_most=3) == 3
+    assert Deadline(math.inf).timeout(3) == 3

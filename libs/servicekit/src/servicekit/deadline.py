@@ -27,8 +27,8 @@ class Deadline:
         left = context.time_remaining()
         return cls(math.inf) if left is None else cls.after(left)
 
-    def remaining(self, at_most: float = math.inf) -> float:
-        """Return the remaining seconds, but not more than ``at_most``, as a time-out for the next call.
+    def remaining(self) -> float:
+        """Return the remaining seconds.
 
         Raises:
             DeadlineExceeded: No time remains.
@@ -36,13 +36,15 @@ class Deadline:
         left = self.at - time.monotonic()
         if left <= 0:
             raise DeadlineExceeded("The request took longer than its deadline.")
-        return min(left, at_most)
+        return left
 
-    def timeout(self, at_most: float = math.inf) -> float | None:
-        """Return `remaining`, or None if it is infinite, because gRPC and asyncio expect None for no time-out.
+    def timeout(self, max_seconds: float = math.inf) -> float | None:
+        """Return the time-out of the next call: the remaining seconds, but not more than ``max_seconds``.
+
+        The result is None for an infinite time-out, as gRPC and asyncio expect.
 
         Raises:
             DeadlineExceeded: No time remains.
         """
-        left = self.remaining(at_most)
-        return None if math.isinf(left) else left
+        seconds = min(self.remaining(), max_seconds)
+        return None if math.isinf(seconds) else seconds
