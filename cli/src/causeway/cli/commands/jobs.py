@@ -32,7 +32,13 @@ Index = Annotated[
     ),
 ]
 State = Annotated[
-    JobState | None, typer.Option("--state", "-s", help="Only jobs in this state. Default: all states.")
+    JobState | None,
+    typer.Option(
+        "--state",
+        "-s",
+        help="Only jobs in this state. Default: all states. The column Stage shows more than the state: `fetching` "
+        "for some jobs that are parsing, and `waiting` for some that are queued.",
+    ),
 ]
 Limit = Annotated[
     int, typer.Option("--limit", "-n", min=1, max=100_000, metavar="NUMBER", help="Maximum number of jobs to show.")
