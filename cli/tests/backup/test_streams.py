@@ -77,7 +77,7 @@ async def test_foreign_and_temporary_streams_are_left_out(client: Client) -> Non
 
 async def test_no_job_is_delivered_during_a_pause(client: Client) -> None:
     """During a pause, the queue accepts jobs but does not deliver them. The pause waits for running jobs for at
-    most ``patience`` seconds.
+    most ``max_wait`` seconds.
     """
     await ingest_transport(client, stream_bytes=MEGABYTE)
     jetstream = client.jetstream()
@@ -85,7 +85,7 @@ async def test_no_job_is_delivered_during_a_pause(client: Client) -> None:
     worker = await jetstream.pull_subscribe_bind(consumer, keys.INGEST_STREAM)
     await jetstream.publish(subject, b"first")
     [first] = await worker.fetch(1, timeout=5)
-    async with pause.paused(client, patience=0.0) as idle:
+    async with pause.paused(client, max_wait=0.0) as idle:
         assert not idle
         await jetstream.publish(subject, b"second")
         with pytest.raises((TimeoutError, nats.errors.TimeoutError)):
@@ -94,7 +94,7 @@ async def test_no_job_is_delivered_during_a_pause(client: Client) -> None:
     [second] = await worker.fetch(1, timeout=5)
     assert second.data == b"second"
     await second.ack_sync()
-    async with pause.paused(client, patience=5.0) as idle:
+    async with pause.paused(client, max_wait=5.0) as idle:
         assert idle
 
 
@@ -112,7 +112,7 @@ async def test_waiting_workers_are_detected(client: Client) -> None:
 
 async def test_pause_without_an_ingest_stream(client: Client) -> None:
     """A pause also works if the ingest stream does not exist yet."""
-    async with pause.paused(client, patience=1.0) as idle:
+    async with pause.paused(client, max_wait=1.0) as idle:
         assert idle
 
 

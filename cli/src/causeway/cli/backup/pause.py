@@ -20,14 +20,14 @@ _RESPONSE_SECONDS = 10.0
 
 
 @contextlib.asynccontextmanager
-async def paused(client: Client, patience: float) -> AsyncIterator[bool]:
+async def paused(client: Client, max_wait: float) -> AsyncIterator[bool]:
     """Pause ingest for the block; yield whether the running jobs have ended.
 
     If this process dies, the server ends the pause after a minute.
 
     Args:
         client: The operator's connection.
-        patience: Maximum wait for the running jobs, in seconds.
+        max_wait: Maximum seconds to wait for the running jobs.
 
     Raises:
         CommandError: The server cannot pause the queue.
@@ -36,7 +36,7 @@ async def paused(client: Client, patience: float) -> AsyncIterator[bool]:
     await _pause(client, lanes)
     renewal = asyncio.create_task(_renew(client, lanes))
     try:
-        yield await _wait_until_idle(client, lanes, patience)
+        yield await _wait_until_idle(client, lanes, max_wait)
         if renewal.done():
             renewal.result()
     finally:
@@ -71,10 +71,10 @@ async def _pause(client: Client, lanes: list[int]) -> None:
             )
 
 
-async def _wait_until_idle(client: Client, lanes: list[int], patience: float) -> bool:
+async def _wait_until_idle(client: Client, lanes: list[int], max_wait: float) -> bool:
     """Wait for the running jobs; return whether all jobs ended in time."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(max_wait):
             while True:
                 if not any([await _running_jobs(client, lane) for lane in lanes]):
                     return True

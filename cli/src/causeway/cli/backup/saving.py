@@ -20,14 +20,14 @@ after the queue. So a job that is cancelled between these two steps is also canc
 
 
 async def save(
-    installation: Installation, folder: Folder, patience: float, report: Callable[[str], None]
+    installation: Installation, folder: Folder, max_wait: float, report: Callable[[str], None]
 ) -> Contents:
     """Write a backup.
 
     Args:
         installation: The source.
         folder: An empty target folder.
-        patience: Maximum wait for the running jobs, in seconds.
+        max_wait: Maximum seconds to wait for the running jobs.
         report: Called with progress messages.
 
     Raises:
@@ -44,7 +44,7 @@ async def save(
         report(f"{name}: {stream.messages} messages")
 
     existing = [stream.config.name or "" for stream in await streams.list_streams(installation.broker)]
-    async with pause.paused(installation.broker, patience) as idle:
+    async with pause.paused(installation.broker, max_wait) as idle:
         if not idle:
             report("some jobs are still running; in the backup they wait in the queue")
         for name in _FIRST:

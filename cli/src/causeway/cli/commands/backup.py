@@ -99,7 +99,7 @@ def restore(
 
 
 async def _backup(
-    folder: Path, nats_url: str | None, retriever: str | None, data_dir: Path, patience: float
+    folder: Path, nats_url: str | None, retriever: str | None, data_dir: Path, max_wait: float
 ) -> "Contents":
     # Imported here, because the clients of NATS and gRPC would delay the start of all other commands.
     from causeway.cli.backup.folder import Folder
@@ -107,7 +107,7 @@ async def _backup(
     from causeway.cli.backup.saving import save
 
     async with opened(nats_url, retriever, data_dir) as installation:
-        return await save(installation, Folder(folder), patience, _show)
+        return await save(installation, Folder(folder), max_wait, _show)
 
 
 async def _restore(
