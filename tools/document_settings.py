@@ -57,7 +57,7 @@ def names() -> str:
     lines = [f'        "CAUSEWAY_{name.upper()}",' for name in sorted(set().union(*own))]
     return "\n".join(
         [
-            '"""The variables of all services. `make settings` writes this module."""',
+            '"""The environment variables of all services. `make settings` writes this module."""',
             "",
             "NAMES = frozenset(",
             "    (",

@@ -83,7 +83,7 @@ class Client:
     async def call(
         self, method: str, path: str, *, query: Mapping[str, str | int] | None = None, body: object = None
     ) -> Any:
-        """Return the JSON response of a route; retry as `upload` does."""
+        """Return the JSON response of a route; retry under the conditions of `upload`."""
         response = await self._send_with_retries(lambda: self._http.request(method, path, params=query, json=body))
         with _parsing(response):
             return response.json()
@@ -91,7 +91,8 @@ class Client:
     async def upload(self, index: str, name: str, path: Path, *, pictures: bool = False) -> Job:
         """Upload a file; return its job.
 
-        While the platform is busy, or if the connection breaks, the method sends the request up to six times. The
+        While the platform is busy, or if the connection breaks, the method sends the request up to six times. It
+        does not retry if the platform requests a wait of more than a minute, or if no server has ever answered. The
         platform ingests a repeated file only once.
 
         Args:
@@ -156,7 +157,7 @@ class Client:
         return answer
 
     async def connect(self) -> None:
-        """Connect, so that later durations include neither the connection nor the loading of code."""
+        """Send a request, so that later durations include neither the connection nor the import of modules."""
         with self._connection_errors():
             await self._http.get("/healthz", timeout=_PROBE_TIMEOUT)
 

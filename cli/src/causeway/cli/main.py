@@ -43,7 +43,7 @@ def build_app() -> typer.Typer:
         callback=_causeway,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # examples stay on their lines
+        rich_markup_mode=None,  # Rich would join the lines of the examples
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.command(epilog=_epilog(up.EXAMPLES, EXIT_CODES_OF_A_STACK))(up.up)

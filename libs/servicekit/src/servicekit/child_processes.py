@@ -1,9 +1,10 @@
 """Child processes that handle requests, for example documents to parse.
 
 A request is a frame on stdin, and its response consists of frames on stdout. `servicekit.child_program` is the
-other side. A frame is a length of four bytes and a body. A random nonce follows each request, and the process
-repeats the nonce after the response. By then, the fork that handled the request has ended. So a malicious request
-that gains control of its fork cannot change the response to another request.
+other side. A frame is a length of four bytes and a body. The child process may fork for each request, and handle
+the request in the fork. A random nonce follows each request, and the process repeats the nonce after the response.
+By then, the fork has ended. So a malicious request that gains control of its fork cannot change the response to
+another request.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ class Child:
         """Start a process and wait for the frame with which it reports that it is ready.
 
         Raises:
-            ChildNotStarted: The program does not run, ends, or is not ready in time.
+            ChildNotStarted: The program cannot be executed, ends, or is not ready in time.
         """
         try:
             process = await asyncio.create_subprocess_exec(
@@ -205,7 +206,7 @@ class ChildProcesses:
             child = self._idle.pop()
             if not child.has_ended:
                 return child
-            await child.kill()  # its forks
+            await child.kill()  # its forks may still run
         return await Child.start(self._command, self._environment, self._max_frame_bytes)
 
     async def call(self, request: bytes, seconds: float) -> bytes:

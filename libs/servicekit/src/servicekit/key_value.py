@@ -1,4 +1,4 @@
-"""Reads entries and changes of NATS key-value buckets."""
+"""Functions for NATS key-value buckets: listings, changes and conditional writes."""
 
 import contextlib
 import json
@@ -24,8 +24,8 @@ async def watched(
     A bucket without history keeps only the last change of a key. So the server does not report a change that is
     replaced before it is sent.
 
-    The client puts a marker between the entries and the changes. This marker can arrive too early, because the
-    client counts messages that are still queued. So this function requests the number of entries from the server.
+    nats-py puts a marker between the entries and the changes. It can put the marker too early, while entries still
+    wait in its own queue. So this function requests the number of entries from the server.
 
     Args:
         bucket: The bucket.
@@ -52,7 +52,7 @@ async def watched(
 
 
 async def next_update(watcher: Watcher, seconds: float) -> Entry | None:
-    """Return the next change, or None for the client's marker, which has no meaning.
+    """Return the next change, or None for nats-py's marker, which callers ignore.
 
     Raises:
         nats.errors.TimeoutError: There was no change within the time.
@@ -66,7 +66,7 @@ async def next_update(watcher: Watcher, seconds: float) -> Entry | None:
 
 
 async def try_write(write: Awaitable[object]) -> bool:
-    """Await a conditional write; return whether the bucket accepted it (a new key, or the expected revision)."""
+    """Await a conditional write (`create`, or `update` of a revision); return whether the bucket accepted it."""
     try:
         await write
     except nats.js.errors.KeyWrongLastSequenceError:
@@ -77,8 +77,8 @@ async def try_write(write: Awaitable[object]) -> bool:
 async def current_entries(bucket: KeyValue, pattern: str = ">", *, values: bool = True) -> list[Entry]:
     """Return the current entries, without deleted ones.
 
-    The server keeps the consumer of an ended watcher for a while and limits their number. So this function deletes
-    the consumer.
+    The server keeps the consumer of an ended watcher for a minute, and it limits the number of consumers. So this
+    function deletes the consumer.
     """
     async with watched(bucket, pattern, values=values) as (entries, watcher):
         subscription: Any = watcher._sub  # the client has no public access to it

@@ -42,7 +42,7 @@ class ClosingClient(Client):
         except _CONNECTION_ERRORS as closing:
             error = closing
         if error is not None:
-            _log.warning("messages to nats were lost", error=str(error) or type(error).__name__)
+            _log.warning("messages to nats may be lost", error=str(error) or type(error).__name__)
         # The library cancels this task once, and can lose the cancellation: see `servicekit.tasks`.
         if reconnecting is not None and reconnecting is not asyncio.current_task():
             try:

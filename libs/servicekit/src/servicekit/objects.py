@@ -39,8 +39,8 @@ async def put_once(
         headers: Headers that are stored with the object.
 
     Raises:
-        nats.errors.Error, nats.js.errors.Error: The store is unavailable or full. This call has then stored no
-            visible object.
+        nats.errors.Error, nats.js.errors.Error: The store is unavailable or full. The object is then missing or
+            complete: the connection may break after the server has stored the object.
     """
     meta = _meta_subject(bucket, name)
     nuid = uuid.uuid4().hex
@@ -87,7 +87,7 @@ async def put_once(
 
 
 async def read_small(jetstream: JetStreamContext, bucket: str, name: str) -> bytes | None:
-    """Return the content of an object with one piece; None if the object is empty or has several pieces.
+    """Return the content of an object with one piece; None if it is empty, deleted, or has several pieces.
 
     `ObjectStore.get` reads all objects, but through a subscription. For a small document, this subscription costs
     the server more than all other work. This function needs two requests.

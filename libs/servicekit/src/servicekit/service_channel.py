@@ -81,7 +81,10 @@ class ServiceChannel(Channel):
         await self._channel.channel_ready()
 
     async def close(self, grace: float | None = None) -> None:
-        """Cancel the calls, those with the current certificate after ``grace`` seconds."""
+        """Close the channel.
+
+        Calls with an earlier certificate are cancelled now, and all other calls after ``grace`` seconds.
+        """
         closing = list(self._closing)
         for task in closing:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The variables of all services. `make settings` writes this module."""
+"""The environment variables of all services. `make settings` writes this module."""
 
 NAMES = frozenset(
     (

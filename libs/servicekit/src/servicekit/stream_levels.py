@@ -1,4 +1,4 @@
-"""Metrics of NATS' streams and queues, collected every few seconds."""
+"""Metrics of NATS' streams and queues, measured periodically."""
 
 import asyncio
 import contextlib
@@ -51,8 +51,8 @@ class _Gauge(dict[str, float]):
 class StreamLevels:
     """Measures sizes and limits of streams, depth and age of the ingest queue, and the server certificate's expiry.
 
-    All processes export the same metrics, so rules and graphs use the greatest value. While NATS is unavailable,
-    the metrics have no values.
+    Each gateway and each worker exports these metrics with the same labels, so alerts and graphs use the greatest
+    value (``max by``). While NATS is unavailable, the metrics have no values.
 
     Args:
         client: A connection.

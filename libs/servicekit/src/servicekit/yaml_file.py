@@ -16,7 +16,7 @@ _MAX_PROBLEMS = 10
 
 
 class BadFile(ValueError):
-    """The file is invalid; the message is for the operator and contains no value of the file."""
+    """The file is invalid. The message is for the operator: it may contain names from the file, but no secrets."""
 
 
 @contextlib.contextmanager
@@ -32,7 +32,7 @@ def setting_errors(setting: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        # `from None`, because the cause may contain values of the file.
+        # `from None`, because the cause may contain secrets from the file.
         raise InvalidRequest(f"CAUSEWAY_{setting.upper()}: {error}", field=setting) from None
 
 
@@ -104,7 +104,7 @@ class Document:
         try:
             return schema.model_validate(self._value, context=dict(context or {}))
         except ValidationError as error:
-            # `BadFile` is raised outside this block, because a cause would contain the values.
+            # `BadFile` is raised outside this block, because the cause would contain the values, also secrets.
             problems = error.errors(include_url=False, include_input=False)
         messages = [f"{self._place(problem['loc'], problem['type'])}: {_message(problem)}" for problem in problems]
         more = len(messages) - _MAX_PROBLEMS
