@@ -55,14 +55,14 @@ async def test_a_service_killed_in_mid_stream(stack: Any, service: str) -> None:
 
 @pytest.mark.parametrize("service", ["retriever", "generator", "guardrails"])
 async def test_a_service_that_is_dead_when_it_is_needed(stack: Any, service: str) -> None:
-    """A request gets a status within two seconds, and the stack restarts the service."""
+    """A request fails within two seconds, or the restarted service answers it. The stack restarts the service."""
     stack.kill(service)
     begin = time.monotonic()
     response = await stack.http.post("/chat", json=stack.question(detectors=REDACT))
-    assert time.monotonic() - begin < TOLERATED_SECONDS
-    # If the service already runs again, the question is answered.
+    # If the service already starts again when the gateway repeats its call, the call waits for the start.
     assert response.status_code in (200, 503)
     if response.status_code == 503:
+        assert time.monotonic() - begin < TOLERATED_SECONDS
         assert "retry-after" in response.headers
         assert response.json()["error"]
     await stack.wait_until_ready()
