@@ -16,8 +16,8 @@ _TIMEOUT = 504
 async def call_judge(rule: Rule, windows: Sequence[Window], context: DetectionContext) -> list[list[Detection]]:
     """Return the detections of a rule's `Judge` in each window, with positions in the whole text.
 
-    Skip blank windows, except for detectors of blank texts and of conversations, where a message may have only tool
-    calls.
+    Skip blank windows, unless the detector judges blank texts or conversations. In a conversation, a message
+    without text may have tool calls.
 
     Raises:
         DetectorFailed: The detector failed, or exceeded its time limit.

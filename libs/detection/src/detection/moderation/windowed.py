@@ -47,7 +47,7 @@ class Windowed:
 
     @property
     def waiting(self) -> int:
-        """The number of code points that the chunker has not processed, or that wait for the detector.
+        """The number of code points that the chunker has not processed, or whose windows are not judged yet.
 
         It is 0 after the last piece.
         """
@@ -74,7 +74,7 @@ class Windowed:
             reply: The text's entry in `DetectionContext.replies`; used only with the last piece.
 
         Raises:
-            DetectorFailed: A window is longer than the limit.
+            DetectorFailed: A window is longer than the limit, or the chunker failed.
         """
         self._cut(text, last)
         if last:
@@ -89,7 +89,7 @@ class Windowed:
         """Return the detections of the call if it has finished, and start the next call.
 
         Raises:
-            DetectorFailed: The detector failed.
+            DetectorFailed: The detector or the chunker failed, or a window is longer than the limit.
         """
         if not self._windows.complete:
             self._cut("", last=False)

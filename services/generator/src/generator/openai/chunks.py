@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from generator.domain import Event, EventKind, Usage
 from generator.openai.answer_types import check_completion, check_logprobs
-from generator.openai.errors import ended_early, refused
+from generator.openai.errors import bad_answer, refused
 
 _NULL = Raw(b"null")
 # The members that the reader handles itself. It passes other members on.
@@ -140,7 +140,7 @@ class ChunkReader:
             _check_encoding(payload)
             return self._events(_object.decode(payload))
         except (ValueError, RecursionError) as error:
-            raise ended_early("sent a chunk that cannot be read") from error
+            raise bad_answer("sent a chunk that cannot be read") from error
 
     def _content_events(self, chunk: _ContentChunk) -> list[Event]:
         events = []
@@ -238,7 +238,7 @@ class ChunkRelay:
             for choice in self._choices(payload):
                 self._progress.record(choice.index, choice.finish_reason is not None)
         except (ValueError, RecursionError) as error:
-            raise ended_early("sent a chunk that cannot be read") from error
+            raise bad_answer("sent a chunk that cannot be read") from error
         return [Event(EventKind.CHUNK, raw_json=payload)]
 
     def _choices(self, payload: bytes) -> list[_Choice]:
@@ -264,7 +264,7 @@ def checked_answer(answer: bytes) -> bytes:
             check_completion(answer)
             return answer
     except (ValueError, RecursionError) as error:
-        raise ended_early("sent an answer that cannot be read") from error
+        raise bad_answer("sent an answer that cannot be read") from error
     raise _failure(members)
 
 
@@ -284,7 +284,7 @@ def _without_nulls(members: Members) -> Members:
 
 def _index(index: int) -> int:
     if not 0 <= index < _MAX_CHOICES:
-        raise ended_early(f"sent a choice numbered {index}")
+        raise bad_answer(f"sent a choice numbered {index}")
     return index
 
 

@@ -11,8 +11,8 @@ from generator.ports import too_slow
 MAX_ERROR_BYTES = 64 * 1024
 
 
-def ended_early(what: str) -> Unavailable:
-    """Return the error for an answer that the model server did not complete.
+def bad_answer(what: str) -> Unavailable:
+    """Return the error for an answer that is incomplete or cannot be used.
 
     Args:
         what: The predicate of the sentence "The model server …".

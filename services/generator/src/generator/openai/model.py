@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from generator.domain import Event, EventKind, OpenAIRequest, Prompt
 from generator.openai.chunks import ChunkReader, ChunkRelay, checked_answer
-from generator.openai.errors import ended_early
+from generator.openai.errors import bad_answer
 from generator.openai.request import request_body
 from generator.openai.server import ModelServer
 from generator.openai.splice import set_member
@@ -73,7 +73,7 @@ class OpenAIModel:
                     for event in reader.read(payload):
                         yield event
             if not (reply.done or reader.complete):
-                raise ended_early("ended its answer without a finish reason")
+                raise bad_answer("ended its answer without a finish reason")
 
     async def context_window(self) -> int:
         """Return the configured context window, else the context window in the server's list of models."""

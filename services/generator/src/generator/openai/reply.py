@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from generator.gathering import Gathering
-from generator.openai.errors import ended_early
+from generator.openai.errors import bad_answer
 from generator.openai.sse import SseParser
 from generator.ports import too_slow
 
@@ -88,7 +88,7 @@ class Reply:
             piece = await self._content.readany()
         except CONNECTION_ERRORS as error:
             if not self._read_timer.exceeded:
-                raise ended_early("closed the connection before its answer was complete") from error
+                raise bad_answer("closed the connection before its answer was complete") from error
             if self._begun:
                 raise too_slow(self._limits.idle, "sent nothing further") from error
             raise too_slow(self._limits.first_byte, "did not begin to answer") from error
@@ -160,7 +160,7 @@ class Reply:
             pieces.append(piece)
             size += len(piece)
             if size > self._limits.max_bytes:
-                raise ended_early(f"sent an answer of more than {self._limits.max_bytes} bytes")
+                raise bad_answer(f"sent an answer of more than {self._limits.max_bytes} bytes")
         return b"".join(pieces)
 
     async def aclose(self) -> None:

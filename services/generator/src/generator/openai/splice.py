@@ -13,8 +13,8 @@ _SPACE = b" \t\r\n"
 def set_member(document: bytes, name: str, value: bytes) -> bytes:
     """Return a JSON object whose member ``name`` has a new value; all other bytes are unchanged.
 
-    If the object has the member twice, both get the value, because JSON parsers differ on which one counts. If the
-    object does not have the member, it becomes the first member.
+    If the object has the member several times, each of them gets the value, because JSON parsers differ on which
+    one counts. If the object does not have the member, it becomes the first member.
 
     Args:
         document: A valid JSON object.

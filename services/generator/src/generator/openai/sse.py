@@ -5,7 +5,7 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-
 
 import codecs
 
-from generator.openai.errors import ended_early
+from generator.openai.errors import bad_answer
 
 _DATA = b"data"
 _LF, _CR = b"\n\r"
@@ -104,4 +104,4 @@ class SseParser:
 
     def _check(self) -> None:
         if self._line_size + self._data_size > self._max_bytes:
-            raise ended_early(f"sent an event of more than {self._max_bytes} bytes")
+            raise bad_answer(f"sent an event of more than {self._max_bytes} bytes")

@@ -72,8 +72,8 @@ class Sampling:
     """The parameters of an answer.
 
     Attributes:
-        given: Sampling parameters under their names in the OpenAI API, or in vLLM's API for its own parameters.
-            ``max_tokens`` is always present.
+        given: The sampling parameters by name: the OpenAI API's name, or vLLM's name for a parameter that the
+            OpenAI API does not have. ``max_tokens`` is always present.
         stops: Stop sequences; the answer ends before the first match.
     """
 
@@ -98,8 +98,8 @@ def parse_sampling(parameters_json: bytes, default_max_tokens: int) -> Sampling:
         default_max_tokens: The default of ``max_tokens``.
 
     Raises:
-        InvalidRequest: A parameter has the wrong type, is out of range, or is not supported. The error names the
-            parameter.
+        InvalidRequest: A parameter has the wrong type or is not supported, a token limit is less than 1, or a stop
+            sequence is empty. The error names the parameter.
     """
     try:
         parsed = _parameters.decode(parameters_json)

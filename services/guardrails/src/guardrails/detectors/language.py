@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier  # type: ignore[import-untyped]  # shipped without types
 
 _INLINE_LIMIT = 4096
-_SAMPLE = 8192  # code points of the sample; a longer sample does not change the result
+_SAMPLE = 8192  # the number of code points, from the start of a text, that the detector judges
 _THRESHOLD = 0.6
 
 

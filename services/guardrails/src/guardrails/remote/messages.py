@@ -29,7 +29,10 @@ class ChatRequest(msgspec.Struct):
 
 
 class ContextDocRequest(msgspec.Struct):
-    """The request of `CONTEXT_DOC` (``docs`` or ``url``); the response is one list of results."""
+    """The request of `CONTEXT_DOC`; the response is one list of results.
+
+    ``context_type`` is ``docs`` if ``context`` has the texts of documents, and ``url`` if it has their URLs.
+    """
 
     content: str
     context_type: str

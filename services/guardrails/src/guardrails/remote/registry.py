@@ -16,7 +16,8 @@ from guardrails.remote.detector import OpenChunker, RemoteFactory
 class RemoteDetectors:
     """The remote detectors of the configuration file.
 
-    When the file changes, a detector whose entry is unchanged keeps its state.
+    When the file changes, a detector whose entry is unchanged keeps its state, unless the entry has ``tls``: then
+    the detector gets the certificates that the files contain now.
 
     Args:
         session: The HTTP session, which all remote detectors share.

@@ -43,7 +43,8 @@ def pii_processes(python: Path, seconds: float, processes: int) -> ChildProcesse
     Args:
         python: The Python of an environment with Presidio and the model.
         seconds: The time limit of a request.
-        processes: The maximum number of concurrent requests; each process takes about 190 MB.
+        processes: The maximum number of concurrent requests. Each process takes about 170 MB, and a request of the
+            maximum length about 80 MB more.
     """
     # One thread per process is enough, because the processes run in parallel.
     environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
