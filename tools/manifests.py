@@ -49,22 +49,25 @@ class Manifests:
         return [each for pod in self.pods.values() for each in pod.get("initContainers", []) + pod["containers"]]
 
     def requests(self, *, surge: int = 0) -> tuple[float, int]:
-        """Return the CPU cores and the bytes of memory that all pods request.
+        """Return the CPU cores and the bytes of memory that the pods of deployments and stateful sets request.
+
+        The pods of a cron job run for a short time, so they are not part of the sums. Nor are init containers.
 
         Args:
             surge: The number of additional pods of each workload, for example during an update.
         """
         cores, memory = 0.0, 0
-        for name, workload in self.workloads.items():
+        for workload in self.of("Deployment", "StatefulSet"):
             pods = workload["spec"]["replicas"] + surge
-            for container in self.pods[name]["containers"]:
+            for container in workload["spec"]["template"]["spec"]["containers"]:
                 requests = container["resources"]["requests"]
-                cores += pods * int(requests["cpu"].removesuffix("m")) / 1000
+                cpu = requests["cpu"]
+                cores += pods * (int(cpu[:-1]) / 1000 if cpu.endswith("m") else int(cpu))
                 memory += pods * size(requests["memory"])
         return cores, memory
 
     def config(self, name: str) -> dict[str, str]:
-        """Return the content of a config map, by its name in the overlay (with the content's hash)."""
+        """Return the content of a config map, by its complete name: kustomize adds a hash of the content."""
         (found,) = (each for each in self.of("ConfigMap") if each["metadata"]["name"] == name)
         return dict(found.get("data", {}))
 

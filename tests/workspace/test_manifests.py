@@ -303,6 +303,16 @@ def test_the_cluster_of_the_tests_fits_a_small_machine() -> None:
     assert memory < size("4Gi")
 
 
+def test_the_sums_of_requests_are_correct() -> None:
+    """Cores are whole numbers or thousandths. A cron job, which has no replicas, is not part of the sums."""
+    container = {"resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
+    small = {"resources": {"requests": {"cpu": "250m", "memory": "512Mi"}}}
+    template = {"spec": {"containers": [container, small]}}
+    workload = {"kind": "Deployment", "spec": {"replicas": 2, "template": template}}
+    cron_job = {"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": template}}}}
+    assert Manifests("none", [workload, cron_job]).requests(surge=1) == (6.75, 3 * size("1Gi") + 3 * size("512Mi"))
+
+
 @pytest.mark.parametrize("overlay", ["embedded", "kind", "prod"])
 def test_an_update_waits_for_the_network(overlay: str) -> None:
     """A deployment creates a new pod first. An old pod ends only when the new pod has been ready for 15 seconds.
