@@ -1,8 +1,8 @@
 """A decoder with random weights that serves many streams at once, by continuous batching.
 
 All streams share each step. A new stream gets a free slot, and then one token per step. A separate thread sends the
-tokens of a step while the next step runs. The tokens of the prompt are its last bytes, and the tokens of the answer
-have the form ``w<number>``. The text is meaningless, but the costs are those of a real decoder.
+tokens of a step while the next step runs. The tokens of the prompt are its last 16 bytes, and the tokens of the
+answer have the form ``w<number>``. The text is meaningless, but the costs are those of a real decoder.
 
 Parameter of the configuration:
     size: ``billion`` (0.94 billion parameters, bfloat16, a GPU) or ``tiny`` (for trials on a CPU).
@@ -20,8 +20,8 @@ from torch import nn
 from torch.nn import functional
 
 SLOTS = 64
-MOST_PROMPT = 16
-LENGTH = 1024
+MAX_PROMPT = 16
+MAX_LENGTH = 1024
 
 
 @dataclass(frozen=True)
@@ -45,26 +45,26 @@ class Layer(nn.Module):
         super().__init__()
         options = {"bias": False, "device": device, "dtype": dtype}
         self.heads = shape.heads
-        self.before = nn.LayerNorm(shape.width, device=device, dtype=dtype)
-        self.between = nn.LayerNorm(shape.width, device=device, dtype=dtype)
-        self.inward = nn.Linear(shape.width, 3 * shape.width, **options)
-        self.outward = nn.Linear(shape.width, shape.width, **options)
+        self.attention_norm = nn.LayerNorm(shape.width, device=device, dtype=dtype)
+        self.feed_forward_norm = nn.LayerNorm(shape.width, device=device, dtype=dtype)
+        self.query_key_value = nn.Linear(shape.width, 3 * shape.width, **options)
+        self.projection = nn.Linear(shape.width, shape.width, **options)
         self.up = nn.Linear(shape.width, shape.hidden, **options)
         self.down = nn.Linear(shape.hidden, shape.width, **options)
-        cache = (SLOTS, shape.heads, LENGTH, shape.width // shape.heads)
+        cache = (SLOTS, shape.heads, MAX_LENGTH, shape.width // shape.heads)
         self.keys = torch.zeros(cache, device=device, dtype=dtype)
         self.values = torch.zeros(cache, device=device, dtype=dtype)
 
     def forward(self, x, slots, positions, length, mask):
         """Process one token of each slot with the last ``length`` positions."""
-        query, key, value = self.inward(self.before(x)).view(SLOTS, 3, self.heads, -1).unbind(1)
+        query, key, value = self.query_key_value(self.attention_norm(x)).view(SLOTS, 3, self.heads, -1).unbind(1)
         self.keys[slots, :, positions] = key
         self.values[slots, :, positions] = value
-        seen = functional.scaled_dot_product_attention(
+        attended = functional.scaled_dot_product_attention(
             query.unsqueeze(2), self.keys[:, :, :length], self.values[:, :, :length], attn_mask=mask
         )
-        x = x + self.outward(seen.reshape(SLOTS, -1))
-        return x + self.down(functional.gelu(self.up(self.between(x))))
+        x = x + self.projection(attended.reshape(SLOTS, -1))
+        return x + self.down(functional.gelu(self.up(self.feed_forward_norm(x))))
 
 
 class Decoder(nn.Module):
@@ -73,17 +73,17 @@ class Decoder(nn.Module):
     def __init__(self, shape, device, dtype):
         super().__init__()
         self.tokens = nn.Embedding(shape.vocabulary, shape.width, device=device, dtype=dtype)
-        self.places = nn.Embedding(LENGTH, shape.width, device=device, dtype=dtype)
+        self.positions = nn.Embedding(MAX_LENGTH, shape.width, device=device, dtype=dtype)
         self.layers = nn.ModuleList(Layer(shape, device, dtype) for _ in range(shape.layers))
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False, device=device, dtype=dtype)
         self.slots = torch.arange(SLOTS, device=device)
-        self.past = torch.arange(LENGTH, device=device)
+        self.cached = torch.arange(MAX_LENGTH, device=device)
 
     @torch.inference_mode()
     def forward(self, tokens, positions, length):
         """Return the most likely next tokens."""
-        mask = (self.past[:length] <= positions[:, None])[:, None, None, :]
-        x = self.tokens(tokens) + self.places(positions)
+        mask = (self.cached[:length] <= positions[:, None])[:, None, None, :]
+        x = self.tokens(tokens) + self.positions(positions)
         for layer in self.layers:
             x = layer(x, self.slots, positions, length, mask)
         return self.head(x).argmax(-1)
@@ -97,8 +97,8 @@ class Stream:
         prompt = pb_utils.get_input_tensor_by_name(request, "text_input").as_numpy()[0]
         parameters = pb_utils.get_input_tensor_by_name(request, "sampling_parameters")
         sampling = json.loads(parameters.as_numpy()[0]) if parameters is not None else {}
-        self.prompt = list(prompt[-MOST_PROMPT:])
-        self.max_tokens = min(int(sampling.get("max_tokens", 16)), LENGTH - MOST_PROMPT)
+        self.prompt = list(prompt[-MAX_PROMPT:])
+        self.max_tokens = min(int(sampling.get("max_tokens", 16)), MAX_LENGTH - MAX_PROMPT)
         self.position = 0
         self.generated = 0
         self.token = self.prompt[0]
@@ -154,8 +154,8 @@ class TritonPythonModel:
             for slot, stream in active:
                 tokens[slot], positions[slot] = stream.token, stream.position
             # Lengths are multiples of 128, so that the same kernels run again.
-            length = min(LENGTH, (max(positions) // 128 + 1) * 128)
-            made = self._decoder(
+            length = min(MAX_LENGTH, (max(positions) // 128 + 1) * 128)
+            next_tokens = self._decoder(
                 torch.tensor(tokens, device=self._device), torch.tensor(positions, device=self._device), length
             ).tolist()
             for slot, stream in active:
@@ -163,7 +163,7 @@ class TritonPythonModel:
                 if stream.position < len(stream.prompt):
                     stream.token = stream.prompt[stream.position]
                     continue
-                stream.token = made[slot]
+                stream.token = next_tokens[slot]
                 stream.generated += 1
                 self._sending.put((stream, stream.token, stream.done))
                 if stream.done or stream.sender.is_cancelled():
@@ -185,8 +185,8 @@ class TritonPythonModel:
 
     def _send(self):
         final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-        while (made := self._sending.get()) is not None:
-            stream, token, last = made
+        while (sent := self._sending.get()) is not None:
+            stream, token, last = sent
             if token is None:
                 stream.sender.send(flags=final)
                 continue
