@@ -2,7 +2,7 @@
 
 Gateway, retriever (with the bundled embedding model) and generator share one core. The stub model server, the
 broker and the load share another core. The corpus has documents of random words and vectors. The clients send the
-questions of a list in rotation, so that caches have hits.
+questions of a list in rotation, so that the platform finds some of them in its caches.
 
 Usage: python bench/bench_rag.py [--quick] [--chunks N] [--results DIR]
 """
@@ -119,7 +119,7 @@ def line(row: Row) -> str:
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """Return the table."""
+    """Return rag.md: the conditions of the run, and a table of the rows."""
     lines = [
         "# Questions over an index",
         "",

@@ -72,7 +72,10 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 
 def memory_mib(pids: Sequence[int]) -> float:
-    """Return the resident memory of processes and their descendants in MiB."""
+    """Return the sum of the resident memory of processes and their descendants in MiB.
+
+    Each process counts the pages that it shares with others.
+    """
     return sum(map(_pages, family(pids))) * _PAGE / _MIB
 
 

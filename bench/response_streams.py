@@ -1,4 +1,4 @@
-"""Client-side streams of responses, with the arrival time of each piece."""
+"""A client of the Responses API that measures the delay of each token of a stream."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ async def read(port: int, name: str, after: int = -1, *, keep: bool = True, sinc
     Args:
         port: The port of the gateway.
         name: The id of the response.
-        after: The number of the last event before the result.
+        after: The number of the last event that the client already has.
         keep: Whether the result contains the events.
         since: Time in nanoseconds. Tokens that were sent earlier have no delay in the result.
     """
@@ -89,7 +89,7 @@ async def _read_stream(port: int, target: str, body: bytes, keep: bool, since: i
 
 
 async def _pieces(port: int, target: str, body: bytes) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks of a response."""
+    """Yield the chunks of a response in chunked transfer coding; raise an error for any status except 200."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         request_head = f"{target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"

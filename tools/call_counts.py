@@ -1,11 +1,11 @@
-"""Count the calls of a streamed token, of a retrieval turn and of a small document.
+"""Count the calls of a streamed token, of a chat over an index and of a small document, and the records of its job.
 
 Usage: python tools/call_counts.py [--update]
 
 The code of the services runs in this process; fakes replace the other processes. The counts do not depend on the
 machine, as times would. Without an option, the program compares the counts with the baseline, call_counts.json. It
-fails if a count of Python calls grows by more than a fifth, or if the number of gRPC calls or of records of a job
-grows. --update writes the counts as the new baseline.
+fails if a count of Python calls grows by more than a fifth, if the number of gRPC calls or of records of a job
+grows, or if the baseline does not have a count. --update writes the counts as the new baseline.
 """
 
 import argparse
@@ -33,16 +33,16 @@ async def counts() -> dict[str, float]:
     return await gateway.counts() | await generator.counts() | await retriever.counts() | await documents.counts()
 
 
-def problems(counts: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
+def problems(found: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
     """Return a message for each count that is above its bound or missing from the baseline."""
-    found = []
-    for name, count in counts.items():
+    messages = []
+    for name, count in found.items():
         before = baseline.get(name)
         if before is None:
-            found.append(f"{name}: the baseline does not contain this count")
+            messages.append(f"{name}: the baseline does not contain this count")
         elif count > before * (1 if name.startswith((RPC, RECORDS)) else MAX_GROWTH):
-            found.append(f"{name}: {count:g}, the baseline is {before:g}")
-    return found
+            messages.append(f"{name}: {count:g}, the baseline is {before:g}")
+    return messages
 
 
 async def _counts_in_time() -> dict[str, float]:

@@ -9,7 +9,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 GRAFANA = ROOT / "deploy" / "grafana"
-# Metrics of other programs: Prometheus, the kubelet, the exporter of NATS (-jsz=all, 0.17.3).
+# Metrics of other programs: Prometheus, the kubelet, and the NATS exporter (version 0.17.3, with -jsz=all).
 FOREIGN = {
     "up",
     "kubelet_volume_stats_available_bytes",
@@ -22,6 +22,7 @@ WORDS = {
     *("sum", "min", "max", "group", "by", "and", "on", "unless", "le"),
     *("rate", "increase", "last_over_time", "histogram_quantile", "label_replace", "or", "time"),
 }
+# The label matcher that selects the platform's series.
 SELECTED = 'app_kubernetes_io_part_of="causeway"'
 
 

@@ -1,4 +1,4 @@
-"""Real servers on free ports for tests."""
+"""Real servers on free ports, and functions that read the metrics and spans of this process or wait, for tests."""
 
 import asyncio
 import contextlib

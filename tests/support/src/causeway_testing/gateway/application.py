@@ -1,4 +1,4 @@
-"""Fakes of the ports of the application routes: originals and histories in memory."""
+"""Fakes of the ports that store users' data: originals, pictures, sessions, responses and histories in memory."""
 
 import tempfile
 import time
@@ -240,7 +240,9 @@ class FakeHistory:
         if len(answers_json) > _MAX_CONVERSATION_BYTES:
             raise PayloadTooLarge("The conversation is too long for the history.", field="answers")
         if conversation_id not in own and len(own) >= self.limit:
-            raise Conflict("The history holds too many conversations already.")
+            raise Conflict(
+                f"The history has {self.limit} conversations, the maximum. Delete some to save this one."
+            )
         saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
         own[conversation_id] = saved, answers_json
         return saved

@@ -103,8 +103,10 @@ class LineReader:
 class TextParser:
     """Parses UTF-8 text, in which form feeds separate pages.
 
-    A page with the text ``scan`` is an image with the text ``recognised``. The picture of a page is its number. A
-    file whose name ends with ``.zip`` is an archive: a JSON object with the text of each file by its name.
+    A page with the text ``scan`` is an image with the text ``recognised``. An empty page is an image without text.
+    After a page that contains ``damaged``, no page can be read. A file whose name contains ``unreadable`` cannot be
+    read at all. The picture of a page is its number. A file whose name ends with ``.zip`` is an archive: a JSON
+    object with the text of each file by its name.
     """
 
     async def parse(
@@ -246,7 +248,7 @@ class MemoryIndex:
 
 
 class MemoryJobs:
-    """States in a dictionary, with all recorded states."""
+    """The states of jobs in a dictionary, and the history of all states."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], tuple[Status, int]] = {}

@@ -47,10 +47,10 @@ class LocalConnection(Connection):
 
 
 class Internal(Exception):
-    """An error of a cluster that cannot execute a call at the moment.
+    """An error of the server or of its cluster, with which the stand-in answers a call.
 
     Args:
-        message: The reason.
+        message: The reason. The client gets it after `Service internal error: `.
         code: The gRPC status.
     """
 
@@ -65,15 +65,16 @@ class Server:
     Attributes:
         url: The URL of the server.
         client: The client in local mode.
+        params: The replication factor, write consistency and fan-out delay of each collection.
+        version: The version that the server reports.
         calls: The names of the calls.
         created: The requests that created collections.
         indexed: The requests that created payload indexes.
         metadata: The gRPC metadata of the last call.
         before: A function that is awaited before each call, with the name of the call. It may wait or raise an
             error.
-        cut_off: The number of next calls that end without a message.
-        params: The replication factor, write consistency and fan-out delay of each collection.
         api_key: The API key that calls need, or None.
+        cut_off: How many of the next calls end without a message.
     """
 
     def __init__(self, url: str, client: AsyncQdrantClient) -> None:
