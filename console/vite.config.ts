@@ -10,7 +10,7 @@ const corpus = join(here, '../examples/corpus')
 const sample = readdirSync(corpus).sort()
 const LEAST_COMPRESSED = 1024
 
-/** Puts the sample corpus beside the page, which uploads it where somebody asks for it. */
+/** Copies the sample corpus beside the page, which uploads it if the user asks for it. */
 function sampleCorpus(): Plugin {
   return {
     name: 'sample-corpus',
@@ -27,7 +27,7 @@ function sampleCorpus(): Plugin {
   }
 }
 
-/** Compresses what is worth it once, so that the gateway has nothing to compress. */
+/** Writes a compressed copy of each text file that is large enough, so that the gateway need not compress responses. */
 function compressed(): Plugin {
   return {
     name: 'compressed',
@@ -46,7 +46,7 @@ function compressed(): Plugin {
 }
 
 export default defineConfig({
-  // Below whatever path a proxy or a front end profile offers the gateway.
+  // Relative addresses, because a proxy or a front end profile may serve the page below any path.
   base: './',
   define: { SAMPLE_CORPUS: JSON.stringify(sample) },
   plugins: [react(), sampleCorpus(), compressed()],
@@ -55,7 +55,7 @@ export default defineConfig({
     outDir: '../services/gateway/src/gateway/static',
     emptyOutDir: true,
     assetsDir: 'console',
-    // The page's policy takes no data: addresses and no inline scripts.
+    // The content security policy forbids `data:` addresses and inline scripts.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     target: 'es2023',
