@@ -14,14 +14,13 @@ replaces the command `docker`.
 
 import argparse
 import asyncio
-import contextlib
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +30,11 @@ import grpc
 import httpx
 import manifests
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from load_balancer import load_balancer
 from manifests import Manifests
 
 READY_SECONDS = 180.0
 REPLICAS = 2  # of a workload that an autoscaler scales
-_GATEWAY_PORT = 8080
 _PROBE_SECONDS = 1.0  # Kubernetes' default time-out of a readiness probe
 _STOP_ORDER = ("gateway", "ingest", "generator", "guardrails", "retriever", "nats", "qdrant")
 DOCKER = os.environ.get("DOCKER", "docker")
@@ -88,7 +87,8 @@ class Run:
         # The kubelet also restarts containers. A service may exit if it cannot reach another service at its start.
         arguments += ["--restart", "unless-stopped", "--stop-timeout", str(spec["terminationGracePeriodSeconds"])]
         limits = container["resources"]["limits"]
-        arguments += ["--memory", str(manifests.size(limits["memory"])), "--cpus", limits["cpu"].removesuffix("m")]
+        arguments += ["--memory", str(manifests.size(limits["memory"]))]
+        arguments += ["--cpus", f"{manifests.cpu_cores(limits['cpu']):g}"]
         for name, value in self._environment(container, pod).items():
             arguments += ["--env", f"{name}={value}"]
         for mount in container["volumeMounts"]:
@@ -247,68 +247,6 @@ def admin_key(run: Run) -> str:
     command += ["--nats-url", f"nats://{address}:4222", "--replicas", servers]
     created = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
     return created.stdout.strip()
-
-
-@contextlib.asynccontextmanager
-async def load_balancer(run: Run) -> AsyncIterator[str]:
-    """Run a load balancer on a free port in place of a cluster's service, and yield its URL.
-
-    The gateways that are ready and do not drain get the connections in rotation.
-    """
-    ready: dict[str, str] = {}
-    connections = 0
-
-    async def watch() -> None:
-        nonlocal ready
-        while True:
-            ready = await asyncio.to_thread(run.ready_gateways)
-            await asyncio.sleep(0.3)
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
-        # This loop checks each connection for draining pods, because `watch` needs seconds on a busy machine.
-        for name in [each for each in ready if run.is_draining(each)]:
-            del ready[name]  # `watch` adds the next pod with this name when it is ready
-        addresses = list(ready.values())
-        first = connections % max(1, len(addresses))
-        # A gateway that has just stopped refuses the connection; then the next gateway gets it.
-        for address in [*addresses[first:], *addresses[:first]]:
-            with contextlib.suppress(OSError):
-                upstream = await asyncio.open_connection(address, _GATEWAY_PORT)
-                try:
-                    await asyncio.gather(_copy(reader, upstream[1]), _copy(upstream[0], writer))
-                finally:
-                    upstream[1].close()
-                    writer.close()
-                return
-        writer.transport.abort()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(serve(reader, writer))
-        tasks.add(task)  # the loop keeps only weak references
-        task.add_done_callback(tasks.discard)
-
-    tasks = {asyncio.create_task(watch())}
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        async with server:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        running = list(tasks)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while piece := await reader.read(65536):
-            writer.write(piece)
-            await writer.drain()
-        writer.write_eof()
-    except OSError:
-        writer.transport.abort()
 
 
 async def run_command(run: Run, command: list[str], environment: dict[str, str]) -> int:

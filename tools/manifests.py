@@ -61,8 +61,7 @@ class Manifests:
             pods = workload["spec"]["replicas"] + surge
             for container in workload["spec"]["template"]["spec"]["containers"]:
                 requests = container["resources"]["requests"]
-                cpu = requests["cpu"]
-                cores += pods * (int(cpu[:-1]) / 1000 if cpu.endswith("m") else int(cpu))
+                cores += pods * cpu_cores(requests["cpu"])
                 memory += pods * size(requests["memory"])
         return cores, memory
 
@@ -100,7 +99,12 @@ def build_directory(directory: Path) -> Manifests:
     return Manifests(directory.name, list(yaml.load_all(built.stdout, yaml.CSafeLoader)))
 
 
+def cpu_cores(quantity: str) -> float:
+    """Return a Kubernetes quantity of CPU in cores: ``2`` is 2.0, and ``250m`` is 0.25."""
+    return int(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
 def size(quantity: str) -> int:
-    """Return a Kubernetes quantity with the suffix Ki, Mi or Gi in bytes."""
+    """Return a Kubernetes quantity of bytes, with the suffix Ki, Mi or Gi, in bytes."""
     units = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3}
     return int(quantity[:-2]) * units[quantity[-2:]]

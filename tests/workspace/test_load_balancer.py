@@ -1,14 +1,13 @@
-"""tools/containers.py: the load balancer of the gateways."""
+"""tools/load_balancer.py: the load balancer of the gateways."""
 
 import asyncio
-from typing import Any
 
-import containers
+import load_balancer
 import pytest
 
 
 class Gateway:
-    """A stub of `containers.Run` with one gateway."""
+    """One gateway, which is always ready."""
 
     def ready_gateways(self) -> dict[str, str]:
         return {"gateway-0": "127.0.0.1"}
@@ -27,10 +26,9 @@ async def test_no_task_runs_after_the_end(monkeypatch: pytest.MonkeyPatch) -> No
         writer.close()
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    monkeypatch.setattr(containers, "_GATEWAY_PORT", server.sockets[0].getsockname()[1])
+    monkeypatch.setattr(load_balancer, "_GATEWAY_PORT", server.sockets[0].getsockname()[1])
     before = asyncio.all_tasks()
-    run: Any = Gateway()
-    async with containers.load_balancer(run) as url:
+    async with load_balancer.load_balancer(Gateway()) as url:
         port = int(url.rpartition(":")[2])
         answer = b""
         while not answer:  # until the proxy has found the gateway
