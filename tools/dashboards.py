@@ -7,16 +7,12 @@ import argparse
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).resolve().parent.parent / "deploy" / "grafana"
+from monitoring import GRAFANA, OURS
+
 _COLUMNS, _HEIGHT = 3, 8
 _WIDTH = 24 // _COLUMNS
-
-
-OURS = 'app_kubernetes_io_part_of="causeway"'
-"""The label with which rules and panels select the platform's series. The pod monitors set it."""
 
 
 @dataclass(frozen=True)
@@ -404,7 +400,7 @@ def main() -> int:
     check = parser.parse_args().check
     stale = []
     for name, (title, panels) in DASHBOARDS.items():
-        path = TARGET / f"{name}.json"
+        path = GRAFANA / f"{name}.json"
         text = json.dumps(dashboard(name, title, panels), indent=2) + "\n"
         if not path.exists() or path.read_text() != text:
             stale.append(path.name)

@@ -1,4 +1,4 @@
-"""Reads the rules and panels of deploy/grafana, and the metrics that they use. Tests use this module."""
+"""Reads the rules and panels of deploy/grafana, and the metrics that they use."""
 
 import json
 import re
@@ -22,8 +22,8 @@ WORDS = {
     *("sum", "min", "max", "group", "by", "and", "on", "unless", "le"),
     *("rate", "increase", "last_over_time", "histogram_quantile", "label_replace", "or", "time"),
 }
-# The label matcher that selects the platform's series.
-SELECTED = 'app_kubernetes_io_part_of="causeway"'
+OURS = 'app_kubernetes_io_part_of="causeway"'
+"""The label matcher with which rules and panels select the platform's series. The pod monitors set the label."""
 
 
 def expressions() -> Iterator[tuple[str, str]]:

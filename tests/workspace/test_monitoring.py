@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from monitoring import FOREIGN, GRAFANA, ROOT, SELECTED, alerts, expressions, metrics_of
+from monitoring import FOREIGN, GRAFANA, OURS, ROOT, alerts, expressions, metrics_of
 
 MONITORING = ROOT / "deploy" / "k8s" / "components" / "monitoring"
 # The metrics of prometheus_client, which every process exports.
@@ -99,13 +99,13 @@ def test_dashboards_show_one_installation() -> None:
     for path in GRAFANA.glob("*.json"):
         dashboard = json.loads(path.read_text())
         [namespace] = [each for each in dashboard["templating"]["list"] if each["name"] == "namespace"]
-        assert namespace["query"] == f"label_values(up{{{SELECTED}}}, namespace)"
+        assert namespace["query"] == f"label_values(up{{{OURS}}}, namespace)"
         for panel in dashboard["panels"]:
             for target in panel["targets"]:
                 selectors = re.findall(r"\{[^}]*\}", target["expr"])
                 assert selectors, target["expr"]
                 for selector in selectors:
-                    assert selector.startswith(f'{{{SELECTED}, namespace="$namespace"'), target["expr"]
+                    assert selector.startswith(f'{{{OURS}, namespace="$namespace"'), target["expr"]
 
 
 def test_scrapes_set_the_labels_that_rules_select() -> None:
