@@ -24,7 +24,7 @@ class Settings(OriginalSettings, IdentitySettings):
         "",
         max_length=200,
         pattern=r"^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$",
-        description="Path below which a proxy offers the gateway, such as `/causeway`; the proxy removes it "
+        description="Path below which a proxy serves the gateway, such as `/causeway`; the proxy removes it "
         "(docs/deploy.md). Empty: the root.",
     )
     public_url: str = Field(
@@ -219,8 +219,8 @@ class Settings(OriginalSettings, IdentitySettings):
     idle_timeout: float = Field(
         75.0,
         gt=0,
-        description="Seconds until the gateway closes a connection without a request. The value must be larger "
-        "than that of the proxies in front of the gateway (docs/deploy.md).",
+        description="Seconds until the gateway closes a connection without a request. Proxies in front of the "
+        "gateway must close idle connections earlier (docs/deploy.md).",
     )
     max_connections: int = Field(
         10_000,

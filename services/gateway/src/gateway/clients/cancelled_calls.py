@@ -1,7 +1,7 @@
 """Send the cancellations of running calls to the other replicas of the gateway over NATS.
 
-A client's request to cancel a call may reach another replica than the one that runs the call. NATS does not store
-the messages, because a call that no replica runs has already ended.
+A client's request to cancel a call may reach a replica that does not run the call. NATS does not store the
+messages, because a call that no replica runs has already ended.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class CancelledCalls:
             client = await self._client()
             await client.publish(keys.CANCELLED_CALLS_SUBJECT, name.encode())
         except (Unavailable, *NATS_FAILURES) as error:
-            _log.warning("a cancelled call could not be sent to the other gateways", error=str(error))
+            _log.warning("the cancellation of a call could not be sent to the other gateways", error=str(error))
 
     async def _listen(self) -> None:
         while True:

@@ -58,7 +58,7 @@ class LargeResponses:
     async def write(self, key: str, data: bytes, deadline: Deadline) -> Pieces:
         """Write a version of a response, keep earlier versions, and return the location of the pieces.
 
-        After a failure, delete the written pieces.
+        If the call fails, it deletes the pieces that it has written.
 
         Raises:
             PayloadTooLarge: The response exceeds the size limit.

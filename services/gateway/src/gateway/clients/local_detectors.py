@@ -45,7 +45,8 @@ _CHUNKINGS = {None: None, Chunking.MINIMAL: None, Chunking.SENTENCE: Chunks.SENT
 _ANSWER = judging.DetectionContext(judging.Direction.OUTPUT)
 
 # Between two pauses, the gateway's event loop judges at most a quarter of the text that the service's event loop
-# judges. This takes at most 2 ms with named patterns and 5 ms with other patterns, even for the slowest texts.
+# judges. This takes at most 2 ms with the library's own patterns (`patterns/named.py`) and 5 ms with other
+# patterns, even for the slowest texts.
 _INLINE_DIVISOR = 4
 # The maximum number of pieces that the event loop judges between two pauses, even if the pieces are short.
 _MAX_INLINE_PIECES = 64

@@ -61,7 +61,8 @@ class ChatRequest:
         content_type: The value of the header, with its parameters.
         single_turn: Whether only the last message of the user counts.
         headers: The headers that detectors may receive, with names in lower case.
-        continued: The stored response or conversation that the request continues, as earlier items.
+        continued: The items of the stored response or conversation that the request continues, and the id under
+            which the new response is stored.
         model: The model in the path, which has priority over the model in the body; may be empty.
     """
 

@@ -90,7 +90,7 @@ def registration() -> Registration:
     }
     return Registration(
         chats=(),
-        tags={TAG: "The Model Context Protocol: the same documents for agents."},
+        tags={TAG: "The Model Context Protocol, with which agents use the documents."},
         errors_below={f"{PATH}/": error_body},
         operations={PATH: operation},
     )

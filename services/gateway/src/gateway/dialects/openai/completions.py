@@ -18,7 +18,7 @@ from gateway.dialects.problem import problem
 from gateway.domain import Batch, Completion, Delta, Finish
 from gateway.domain.deltas import choices_of, index_of, members_of
 
-# The names of members by the services' names of the same fields, for the errors of services.
+# Maps the fields that errors of services name to this dialect's members.
 _FIELD_NAMES = {"index": "index_name", "messages": "prompt"}
 # Members that this dialect does not support, with their neutral values. The dialect refuses all other values.
 _ALLOWED_VALUES: Mapping[str, tuple[Any, ...]] = {

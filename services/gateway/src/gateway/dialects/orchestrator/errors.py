@@ -2,9 +2,10 @@
 
 The status of an invalid request is 422. It is 400 if the body is not JSON, or if a policy applies and a message has
 an unknown role.
-With `GuardrailsWire.ADR`, an error of a detector or a model server keeps its status, and its message names the
-detector or the model. With `GuardrailsWire.ORCHESTRATOR`, most errors that the request did not cause have the
-status 500 and the message `UNEXPECTED`, as in the reference implementation.
+With `GuardrailsWire.ADR` (the format of the orchestrator's architecture decision record), an error of a detector or
+a model server keeps its status, and its message names the detector or the model. With
+`GuardrailsWire.ORCHESTRATOR`, most errors that the request did not cause have the status 500 and the message
+`UNEXPECTED`, as in the reference implementation.
 """
 
 import msgspec
