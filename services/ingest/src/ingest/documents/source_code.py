@@ -1,4 +1,4 @@
-"""Finds the sections of source code that was submitted as text. They equal those of a file with the same text."""
+"""Finds the sections of source code that was submitted as text, like those of a file with the same text."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,8 @@ _BREAK = re.compile(rf"{LINE_BREAK.pattern}|\n")
 async def text_sections(text: str, suffix: str, parser: Parser) -> list[TextSection]:
     """Divide a text into sections by its syntax.
 
-    A text that cannot be parsed is one section, which is split only between lines.
+    A text that cannot be parsed is one section, which is split between lines. Only a line that is too long for a
+    chunk is split.
 
     Args:
         text: The source code.
@@ -54,7 +55,7 @@ async def text_sections(text: str, suffix: str, parser: Parser) -> list[TextSect
 def _with_spans(text: str, sections: Sequence[Section]) -> list[TextSection]:
     """Return the sections with their spans in ``text``.
 
-    If the sections do not have the same non-blank lines as the text, return one section with the whole text.
+    If the sections and the text differ in their number of non-blank lines, return one section with the whole text.
 
     Args:
         text: The text as it was submitted.

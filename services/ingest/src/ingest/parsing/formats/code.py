@@ -105,7 +105,10 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def grammar(suffix: str, text: str) -> Language | None:
-    """Return the grammar for a file, by its suffix or the interpreter in its first line; None for other files."""
+    """Return the grammar for a file, or None if its language has none.
+
+    The suffix determines the language, or, if no format has the suffix, the interpreter in the first line.
+    """
     language = _BY_SUFFIX.get(suffix, "")
     if format_by_suffix(suffix) is None:
         shebang = _SHEBANG.match(text)

@@ -23,7 +23,7 @@ from ingest.parsing.text.outline import Outline
 _ENCRYPTION = "META-INF/encryption.xml"
 _TEXTS = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 _MAX_MARKUP_RATIO = 4
-"""Maximum ratio of the source of the chapters to their text. The rest of the source is markup."""
+"""Maximum ratio of the characters of the chapters, with their markup, to the limit for the text without markup."""
 _TITLE = re.compile(r"<title>.*?</title>", re.DOTALL | re.IGNORECASE)
 
 
@@ -61,7 +61,7 @@ def parse(request: Request) -> Iterator[Part]:
             html.fill(outline, LexborHTMLParser(_TITLE.sub("", source)))
     yield Head("application/epub+zip", language=language if language.replace("-", "").isalnum() else "")
     sections = outline.end_page()
-    if not any(section.text not in section.headings for section in sections):
+    if all(section.text in section.headings for section in sections):  # only headings
         raise Unreadable("The book has no text. Its pages may be pictures.")
     yield Page(0, sections)
     for name in missing:

@@ -55,7 +55,7 @@ def _fill(outline: Outline, element: etree._Element, level: int) -> None:
     if _is_text(element):
         outline.block(_text(element))
         return
-    title = _title(element) if level > 1 else None
+    title = _title(element) if level > 1 else None  # already a heading; the root has none
     lines = list(_attributes(element))
     for child in element:
         if child is title:

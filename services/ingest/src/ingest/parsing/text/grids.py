@@ -16,9 +16,10 @@ Row = Sequence[str]
 def fill(outline: Outline, rows: Iterable[Row]) -> None:
     """Add a grid to an outline, row by row, with the names of the columns in each row.
 
-    At the start of a table, a row with a single non-blank cell is a title, unless the next row also has a single
-    one. The first row, or the first one after a title, is the header if it can name the columns (see
-    `names_columns`). After blank rows, another table begins if the next row is a title or a header.
+    At the start of a table, a row with a single non-blank cell is a title, unless the next row also has only one
+    non-blank cell. The first row, or the first one after a title, is the header if it can name the columns (see
+    `names_columns`). After blank rows, another table begins if the next row is a title or a header. A line after
+    the last row of a table names its columns without values.
 
     Args:
         outline: The outline.
@@ -56,6 +57,11 @@ def _is_title(cells: Row, following: Row) -> bool:
 
 def names_columns(cells: Row, following: Row, before: Row | None = None) -> bool:
     """Return whether a row is the header of the rows below it.
+
+    A header has at least two texts. They are all different, none ends with a colon, and none is an amount, a date,
+    a time, or a number other than a year. At least half of the values in the next row are below a text of the
+    header. Within a table, a new header also has texts in other columns than the current one, or a number in the
+    next row.
 
     Args:
         cells: The row.

@@ -20,7 +20,9 @@ row with a single cell in the first column and the row above it. A row that is f
 table.
 """
 _MIN_ROW_GAP_RATIO = 1.08
-"""Minimum ratio of the distance between rows to the distance between lines of a cell, if gaps separate rows."""
+"""Minimum ratio of the distance between two rows to the smallest distance between two lines of a cell, in a table
+whose rows are recognised by the gaps between them.
+"""
 _MAX_LINE_GAP_RATIO = 0.85
 """Maximum ratio of the distance between lines of a cell to the distance between rows."""
 _MIN_COUNT = 2
@@ -75,7 +77,7 @@ def _may_continue(run: Sequence[Sequence[Line]], row: Sequence[Line]) -> bool:
     columns = _columns(run)
     columns_of_row = [_column_of(columns, line) for line in row]
     if None in columns_of_row:
-        # A row may have cells in new columns.
+        # A row may have cells in new columns if at least two of its cells are in known columns.
         return len(row) > 1 and len([column for column in columns_of_row if column is not None]) > 1
     limit = _MAX_LINE_DISTANCE if columns_of_row[0] == 0 else _MAX_CELL_DISTANCE
     return len(row) > 1 or distance <= limit * row[0].size
@@ -111,11 +113,13 @@ def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]
     above: list[str] | None = None  # lines of the table's next row, above its first cell
     for number, row in enumerate(texts):
         if row[0] or (len(run[number]) > 1 and _distance(run, number - 1) > _MAX_LINE_GAP_RATIO * _row_pitch(run)):
+            # A cell in the first column, or several cells as far below as a row, begin a row of the table.
             cells.append(row if above is None else _joined(above, row))
             above = None
         elif not cells or (
             _distance(run, number) < _distance(run, number - 1) and _are_disjoint(row, texts[number + 1])
         ):
+            # The lines are closer to the row below, and in other columns.
             above = row if above is None else _joined(above, row)
         else:
             cells[-1] = _joined(cells[-1], row)
