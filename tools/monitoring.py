@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -36,7 +37,7 @@ def expressions() -> Iterator[tuple[str, str]]:
         yield f"alerts.yaml: {rule['alert']}", rule["expr"]
 
 
-def alerts() -> list[dict[str, str]]:
+def alerts() -> list[dict[str, Any]]:
     """Return the alert rules."""
     found = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())
     return [rule for group in found["spec"]["groups"] for rule in group["rules"]]

@@ -22,10 +22,8 @@ from typing import Any
 
 import pytest
 import yaml
+from monitoring import GRAFANA, OURS, alerts
 
-ROOT = Path(__file__).resolve().parents[2]
-ALERTS = ROOT / "deploy" / "grafana" / "alerts.yaml"
-OURS = 'app_kubernetes_io_part_of="causeway"'
 CASES: list[dict[str, Any]] = [
     {**case, "file": path.stem}
     for path in sorted(Path(__file__).parent.glob("cases/*.yaml"))
@@ -36,13 +34,13 @@ CASES: list[dict[str, Any]] = [
 
 def groups() -> list[dict[str, Any]]:
     """Return the groups of rules, in the form that Prometheus reads."""
-    found: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["spec"]["groups"]
+    found: list[dict[str, Any]] = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())["spec"]["groups"]
     return found
 
 
 def rules() -> dict[str, dict[str, Any]]:
     """Return each rule by the name of its alert."""
-    return {rule["alert"]: rule for group in groups() for rule in group["rules"]}
+    return {rule["alert"]: rule for rule in alerts()}
 
 
 def promtool(
