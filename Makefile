@@ -114,7 +114,7 @@ test-faults: $(READY) ## Kill, freeze, disconnect, fill up and restart the servi
 	@echo "==> faults"
 	@CAUSEWAY_RESPONSE_ROUNDS=$(or $(ROUNDS),200) $(BIN)/pytest tests/stack --ignore tests/stack/soak
 
-test-proxies: $(READY) $(VENV)/.envoy ## Test nginx, HAProxy, Caddy and Envoy in front of a platform, with the configurations of docs/deploy.md
+test-proxies: $(READY) $(VENV)/.envoy ## Test nginx, HAProxy, Caddy and Envoy in front of a platform, with the configurations of docs/proxies.md
 	@echo "==> proxies"
 	@$(BIN)/pytest tests/proxies
 

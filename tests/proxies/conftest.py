@@ -1,4 +1,4 @@
-"""A platform with two tenants behind real proxies. Each proxy has its configuration from docs/deploy.md."""
+"""A platform with two tenants behind real proxies. Each proxy has its configuration from docs/proxies.md."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,12 @@ from causeway_testing.model_server import ModelServer
 from causeway_testing.proxies import PROXIES, configurations
 from servicekit import api_keys
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "deploy.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "proxies.md"
 READY_SECONDS = 120.0
 IDLE_SECONDS = 1.5
 """The gateway closes a connection that has been idle for this time. Some tests give the proxies a shorter limit."""
 PUBLIC_PATH = "/causeway"
-"""The same value as in docs/deploy.md."""
+"""The same value as in docs/proxies.md."""
 TENANTS = ("north", "south")
 
 

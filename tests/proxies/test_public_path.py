@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# The changes of the table in docs/deploy.md.
+# The changes of the table in docs/proxies.md.
 PATH_CHANGES = {
     "nginx": [
         ("location / {", "location /causeway/ {"),

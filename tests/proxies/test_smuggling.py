@@ -16,9 +16,9 @@ VICTIMS = 4
 INDEXES = 4
 """The number of indexes that each tenant's administrator reads."""
 
-# The configurations of docs/deploy.md, and variants that forward upgrade requests, as installations with WebSockets
-# have them, or that share connections between more clients. Caddy forwards upgrade requests by default. Envoy holds
-# their bodies until the upgrade is accepted, which never happens.
+# The configurations of docs/proxies.md, and variants that forward upgrade requests, as installations with
+# WebSockets do, or that share connections between more clients. Caddy forwards upgrade requests by default. Envoy
+# holds their bodies until the upgrade is accepted, which never happens.
 CONFIGURATIONS = {
     "nginx": ("nginx", []),
     "nginx-with-websockets": (
