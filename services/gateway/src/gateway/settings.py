@@ -25,7 +25,7 @@ class Settings(OriginalSettings, IdentitySettings):
         max_length=200,
         pattern=r"^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$",
         description="Path below which a proxy serves the gateway, such as `/causeway`; the proxy removes it "
-        "(docs/deploy.md). Empty: the root.",
+        "(docs/proxies.md). Empty: the root.",
     )
     public_url: str = Field(
         "",
@@ -220,7 +220,7 @@ class Settings(OriginalSettings, IdentitySettings):
         75.0,
         gt=0,
         description="Seconds until the gateway closes a connection without a request. Proxies in front of the "
-        "gateway must close idle connections earlier (docs/deploy.md).",
+        "gateway must close idle connections earlier (docs/proxies.md).",
     )
     max_connections: int = Field(
         10_000,
