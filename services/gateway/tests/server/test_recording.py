@@ -9,7 +9,7 @@ import structlog
 from causeway_testing.gateway.answering import FakeGenerator
 from causeway_testing.servers import measured
 from gateway.answering.timeline import Timeline
-from gateway.domain import Action, Detections, Direction, Finding, Usage
+from gateway.domain import Action, Detections, DetectorFailure, Direction, Finding, Usage
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.identity.caller import Caller
 from gateway.main import build_app
@@ -292,6 +292,20 @@ async def test_the_log_line_of_a_retrieval(client: httpx.AsyncClient) -> None:
     [line] = [entry for entry in logs if entry["event"] == "request"]
     assert (line["route"], line["index"]) == ("/retrieve", "docs")
     assert line["nodes_kept"] > 0
+
+
+def test_the_log_line_counts_the_verdicts() -> None:
+    """The log line counts findings and failures by verdict, as the audit records and the metrics do."""
+    found = Finding("words", "type", "name", 1.0, Action.REDACT)
+    failures = (DetectorFailure("near", "no passages", not_asked=True), DetectorFailure("pii", "no answer"))
+    timeline = Timeline()
+    timeline.detections += [
+        Detections(Direction.INPUT, 0, (found, found)),
+        Detections(Direction.OUTPUT, 0, (), failures),
+    ]
+    state = RequestState(timeline=timeline)
+    line = log_line(Account(state, "/chat", 0.1), "POST", "/chat", state)
+    assert line["detections"] == {"redact": 2, "not_asked": 1, "error": 1}
 
 
 def test_the_log_has_pseudonyms() -> None:

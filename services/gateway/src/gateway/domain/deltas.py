@@ -99,8 +99,7 @@ def _parts(members: Mapping[str, Any]) -> Iterator[Part]:
     if (calls := members.get("tool_calls")) is not None:
         for at, call in enumerate(calls if isinstance(calls, list) else [calls]):
             call_members = _members(call)
-            index = call_members.get("index")
-            yield _tool_call(index if isinstance(index, int) else at, call, _members(call_members.get("function")))
+            yield _tool_call(index_of(call_members, at), call, _members(call_members.get("function")))
     if (legacy := members.get("function_call")) is not None:
         yield _tool_call(None, legacy, _members(legacy))
     annotations = members.get("annotations")
@@ -181,15 +180,29 @@ def choices_of(completion: Mapping[str, Any]) -> list[dict[str, Any]]:
     return choices
 
 
-def index_of(choice: Mapping[str, Any], position: int) -> int:
-    """Return the index of a choice.
+def index_of(item: Mapping[str, Any], position: int) -> int:
+    """Return the index of a choice or of a tool call.
 
     Args:
-        choice: A choice of `choices_of`.
-        position: The position of the choice in the list. It is the index of a choice whose index is absent or null.
+        item: The choice or the tool call.
+        position: The position of the item in its list. It is the index of an item without a valid index.
     """
-    index = choice.get("index")
-    return position if index is None else index
+    index = item.get("index")
+    return index if isinstance(index, int) else position
+
+
+def as_chunk_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
+    """Return a choice of `choices_of` as a choice of a chunk, which has indexes and a delta instead of the message.
+
+    Args:
+        choice: The choice.
+        position: The position of the choice in the list.
+    """
+    delta = choice.get("message") or {}
+    for at, call in enumerate(delta.get("tool_calls") or ()):
+        call["index"] = index_of(call, at)
+    others = {name: value for name, value in choice.items() if name != "message"}
+    return others | {"index": index_of(choice, position), "delta": delta}
 
 
 def _check_type(members: Mapping[str, Any], name: str, types: type | tuple[type, ...]) -> None:

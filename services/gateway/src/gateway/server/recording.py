@@ -201,9 +201,8 @@ def pseudonym(tenant: str, user: str) -> str:
 
 
 def _verdicts(account: Account) -> dict[str, int]:
-    """Return the number of findings by action, and the number of failures as ``error``."""
+    """Return the number of findings and failures of all detectors by verdict."""
     counts: Counter[str] = Counter()
-    for detections in account.timeline.detections:
-        counts.update(finding.action.name.lower() for finding in detections.findings)
-        counts["error"] += len(detections.failures)
-    return dict(+counts)
+    for (_direction, _detector, verdict), count in account.verdicts().items():
+        counts[verdict] += count
+    return dict(counts)

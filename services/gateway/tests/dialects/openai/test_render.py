@@ -230,7 +230,10 @@ def test_a_streamed_pass_through_remains_unchanged() -> None:
 
 
 def test_an_answer_in_one_piece_instead_of_a_stream() -> None:
-    """The answer of a model server that does not stream becomes one chunk with the same content."""
+    """The answer of a model server that does not stream becomes one chunk with the same content.
+
+    A chunk has the indexes that such an answer may lack.
+    """
     completion = {
         "id": "x",
         "object": "chat.completion",
@@ -238,7 +241,6 @@ def test_an_answer_in_one_piece_instead_of_a_stream() -> None:
         "model": "m",
         "choices": [
             {
-                "index": 0,
                 "finish_reason": "tool_calls",
                 "message": {
                     "role": "assistant",
@@ -251,8 +253,8 @@ def test_an_answer_in_one_piece_instead_of_a_stream() -> None:
     }
     chunk, done = stream(exchange(index=""), [Completion(json.dumps(completion).encode())], [DONE])
     ChatCompletionChunk.model_validate(chunk, strict=True)
-    assert chunk["choices"][0]["delta"]["content"] == "hi"
-    assert chunk["choices"][0]["delta"]["tool_calls"][0]["index"] == 0
+    [choice] = chunk["choices"]
+    assert (choice["index"], choice["delta"]["content"], choice["delta"]["tool_calls"][0]["index"]) == (0, "hi", 0)
     assert done == "[DONE]"
 
 

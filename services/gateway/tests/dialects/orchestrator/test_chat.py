@@ -124,6 +124,18 @@ async def test_an_invalid_answer_in_one_piece_is_a_failure_of_the_model_server(
         assert "Check the model server." in (await client.post(PATH, json=body)).text
 
 
+async def test_an_answer_in_one_piece_instead_of_a_stream(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The answer of a model server that does not stream becomes one event with the indexes of a chunk."""
+    body = {"model": "fake", "messages": HI, "detectors": {"input": {"words": {}}}, "stream": True}
+    choices = [{"message": {"tool_calls": [{"id": "a"}]}}, {"message": {"content": "hi"}}]
+    fakes.generator.script = [[Completion(json.dumps({"choices": choices}).encode())]]
+    first = (await client.post(PATH, json=body)).text.splitlines()[0]
+    assert json.loads(first.removeprefix("data: "))["choices"] == [
+        {"index": 0, "delta": {"tool_calls": [{"id": "a", "index": 0}]}},
+        {"index": 1, "delta": {"content": "hi"}},
+    ]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_from_an_index_has_its_passages(
     client: httpx.AsyncClient, fakes: Any, stream: bool

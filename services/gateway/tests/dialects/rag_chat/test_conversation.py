@@ -65,6 +65,7 @@ def test_attachments_precede_their_message() -> None:
         ({"messages": 7}, "messages"),
         ({"messages": [7]}, "messages[0]"),
         ({"input": [None]}, "input[0]"),
+        ({"input": 7}, "input"),
         ({"messages": ""}, "messages[0].content"),
         ({"messages": [{"content": "x"}]}, "messages[0].role"),
         ({"messages": [HELLO | {"role": "system"}]}, "messages[0].role"),

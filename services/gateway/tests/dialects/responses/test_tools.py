@@ -148,6 +148,8 @@ def test_allowed_tools() -> None:
         with pytest.raises(InvalidRequest, match="names no tool") as refused:
             read(FIND, tool_choice=invalid)
         assert refused.value.field == field
+    with pytest.raises(InvalidRequest, match=r"^tool_choice\.tools\[0\] must be an object"):
+        read(FIND, tool_choice={"type": "allowed_tools", "tools": ["find", other]})
 
 
 def test_nested_filters_have_no_limit_of_their_own() -> None:

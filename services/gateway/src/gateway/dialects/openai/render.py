@@ -31,7 +31,7 @@ from gateway.domain import (
     Turn,
     Usage,
 )
-from gateway.domain.deltas import choices_of, drop_indexes, members_of, merge
+from gateway.domain.deltas import as_chunk_choice, choices_of, drop_indexes, members_of, merge
 
 _encode = msgspec.json.encode
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -328,11 +328,8 @@ def _members_text(raw_json: bytes) -> bytes:
 def _as_chunk(completion: bytes) -> bytes:
     """Convert a chat completion of a model server to a chunk."""
     body = members_of(completion)
-    for choice in choices_of(body):
-        delta = choice["delta"] = choice.pop("message", None) or {}
-        for number, call in enumerate(delta.get("tool_calls") or ()):
-            call.setdefault("index", number)
-    return _encode(body | {"object": "chat.completion.chunk"})
+    choices = [as_chunk_choice(choice, position) for position, choice in enumerate(choices_of(body))]
+    return _encode(body | {"object": "chat.completion.chunk", "choices": choices})
 
 
 def _warning_members(detections: list[Detections]) -> dict[str, Any]:

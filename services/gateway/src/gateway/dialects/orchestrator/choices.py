@@ -6,7 +6,7 @@ Sources: the OpenAI API reference for chat completions and for (legacy) completi
 from typing import Any, Protocol
 
 from gateway.dialects.answer import Choice
-from gateway.domain.deltas import drop_indexes
+from gateway.domain.deltas import as_chunk_choice, drop_indexes, index_of
 
 
 class CompletionFormat(Protocol):
@@ -40,8 +40,8 @@ class CompletionFormat(Protocol):
         """Return a choice of an answer in one piece."""
         ...
 
-    def to_chunk_choice(self, choice: dict[str, Any]) -> dict[str, Any]:
-        """Convert a complete choice of a model server to a choice of a chunk."""
+    def to_chunk_choice(self, choice: dict[str, Any], position: int) -> dict[str, Any]:
+        """Convert a complete choice of a model server, at a position in the list, to a choice of a chunk."""
         ...
 
     def has_content(self, choice: dict[str, Any]) -> bool:
@@ -72,12 +72,9 @@ class ChatFormat:
         drop_indexes(message)
         return {"message": message}
 
-    def to_chunk_choice(self, choice: dict[str, Any]) -> dict[str, Any]:
+    def to_chunk_choice(self, choice: dict[str, Any], position: int) -> dict[str, Any]:
         """See `CompletionFormat`."""
-        delta = choice.get("message") or {}
-        for number, call in enumerate(delta.get("tool_calls") or ()):
-            call.setdefault("index", number)
-        return {name: value for name, value in choice.items() if name != "message"} | {"delta": delta}
+        return as_chunk_choice(choice, position)
 
     def has_content(self, choice: dict[str, Any]) -> bool:
         """See `CompletionFormat`."""
@@ -101,9 +98,9 @@ class TextFormat:
         """See `CompletionFormat`."""
         return {"text": choice.text} | choice.delta
 
-    def to_chunk_choice(self, choice: dict[str, Any]) -> dict[str, Any]:
+    def to_chunk_choice(self, choice: dict[str, Any], position: int) -> dict[str, Any]:
         """See `CompletionFormat`."""
-        return choice
+        return choice | {"index": index_of(choice, position)}
 
     def has_content(self, choice: dict[str, Any]) -> bool:
         """See `CompletionFormat`."""

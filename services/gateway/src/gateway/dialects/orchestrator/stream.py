@@ -286,7 +286,9 @@ class OrchestratorStream:
     def _write_completion(self, raw_json: bytes, out: list[bytes]) -> None:
         """Write an answer that the model server sent in one piece, although the gateway requested a stream."""
         members = members_of(raw_json)
-        members["choices"] = [self._format.to_chunk_choice(choice) for choice in choices_of(members)]
+        members["choices"] = [
+            self._format.to_chunk_choice(choice, position) for position, choice in enumerate(choices_of(members))
+        ]
         self._pass_through(_encode(members | {"object": self._format.chunk_object}), out)
 
     # --- the end -------------------------------------------------------------------------------------------------

@@ -37,12 +37,12 @@ def messages(
         InvalidRequest: A message is invalid, or ``attached`` has a position without a message. The error names the
             field.
     """
-    name = "messages" if body.get("messages") is not None else "input"
+    name = "input" if body.get("messages") is None and body.get("input") is not None else "messages"
     items = body.get(name)
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     if not isinstance(items, list) or not items:
-        raise body.invalid("messages", "must be a non-empty list of messages")
+        raise body.invalid(name, "must be a non-empty list of messages")
     frontend.check_messages(len(items), name)
     parsed = [_message(item, f"{name}[{at}]", roles, accepts_files=accepts_files) for at, item in enumerate(items)]
     last = len(parsed) - 1

@@ -9,11 +9,10 @@ TAG = "responses"
 REQUEST: Schema = {
     "type": "object",
     "description": "A request of OpenAI's Responses API; docs/responses.md lists the supported members.",
-    "required": ["input"],
     "properties": {
         "model": {"type": "string"},
         "input": {
-            "description": "A text, or a list of items",
+            "description": "A text, or a list of items; required unless the request continues earlier items",
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}],
         },
         "instructions": {"type": "string"},

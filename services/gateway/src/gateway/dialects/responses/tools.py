@@ -81,11 +81,25 @@ class Tools:
             InvalidRequest: A tool is invalid or not supported.
         """
         before = len(self.response_tools)
-        for at, tool in enumerate(listed):
-            if not isinstance(tool, dict):
-                raise InvalidRequest(f"{path}[{at}] must be an object.", field=f"{path}[{at}]")
-            _add_tool(Fields(tool, f"{path}[{at}]"), self)
+        for tool in _objects(listed, path):
+            _add_tool(tool, self)
         return self.response_tools[before:]
+
+
+def _objects(listed: Sequence[Any], path: str) -> list[Fields]:
+    """Return the members of each object of a list.
+
+    Args:
+        listed: The list.
+        path: The path of the list in the request.
+
+    Raises:
+        InvalidRequest: An item is not an object.
+    """
+    for at, item in enumerate(listed):
+        if not isinstance(item, dict):
+            raise InvalidRequest(f"{path}[{at}] must be an object.", field=f"{path}[{at}]")
+    return [Fields(item, f"{path}[{at}]") for at, item in enumerate(listed)]
 
 
 def _add_tool(tool: Fields, tools: Tools) -> None:
@@ -136,9 +150,7 @@ def _namespace(tool: Fields, tools: Tools) -> dict[str, Any]:
     """
     name, description = _name(tool), tool.text("description")
     preamble, inner_tools = description, []
-    for at, item in enumerate(tool.items("tools") or ()):
-        path = f"{tool.path('tools')}[{at}]"
-        inner_tool = Fields(item if isinstance(item, dict) else {}, path)
+    for inner_tool in _objects(tool.items("tools") or (), tool.path("tools")):
         kind = inner_tool.one_of("type", ("function", "custom"))
         if not kind:
             raise inner_tool.invalid("type", "must be function or custom")
@@ -216,12 +228,7 @@ def _filters(filter_: Fields) -> tuple[Equals, ...]:
         fields = pending.pop()
         kind = fields.text("type")
         if kind == "and":
-            path = fields.path("filters")
-            inner = [
-                Fields(item if isinstance(item, dict) else {}, f"{path}[{at}]")
-                for at, item in enumerate(fields.items("filters") or ())
-            ]
-            pending += reversed(inner)
+            pending += reversed(_objects(fields.items("filters") or (), fields.path("filters")))
         elif kind == "eq":
             key, value = fields.text("key"), fields.get("value")
             if not key or not isinstance(value, str | int | float | bool):
@@ -274,13 +281,12 @@ def _allow(chosen: Fields, tools: Tools) -> None:
     """Remove the tools that a choice of the type ``allowed_tools`` does not name.
 
     Raises:
-        InvalidRequest: The choice names a tool that the request does not offer.
+        InvalidRequest: The choice is invalid, or names a tool that the request does not offer.
     """
     mode = chosen.one_of("mode", ("auto", "required")) or "auto"
-    listed = [item for item in chosen.items("tools") or () if isinstance(item, dict)]
+    listed = chosen.items("tools") or []
     names = set()
-    for at, item in enumerate(listed):
-        fields = Fields(item, f"{chosen.path('tools')}[{at}]")
+    for fields in _objects(listed, chosen.path("tools")):
         if fields.text("type") in ("function", "custom"):
             called = function_name(fields.text("namespace"), fields.text("name"))
             _check_offered(fields, tools, called)
