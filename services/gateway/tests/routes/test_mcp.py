@@ -1,4 +1,4 @@
-"""The Model Context Protocol over a real connection, with the official client in both protocol generations."""
+"""The Model Context Protocol over a real connection, with the official client in both protocol versions."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from gateway.settings import Settings
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-GENERATIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+VERSIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 HEADERS = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
 
 
@@ -42,9 +42,9 @@ def message(method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
-@GENERATIONS
-async def test_one_path_serves_both_generations(port: int, mode: Any) -> None:
-    """One path serves both generations, and the client negotiates the newest version that it supports."""
+@VERSIONS
+async def test_one_path_serves_both_versions(port: int, mode: Any) -> None:
+    """One path serves both versions, and the client negotiates the newest version that it supports."""
     async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
         assert client.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
         assert client.server_info is not None
@@ -139,7 +139,7 @@ MODERN = {
 
 
 async def modern(client: httpx.AsyncClient, name: str, path: str = "/mcp", **arguments: Any) -> httpx.Response:
-    """Call a tool in the later generation with an HTTP request instead of the client. Return the response."""
+    """Call a tool in the later version with an HTTP request instead of the client. Return the response."""
     body = json.dumps(message("tools/call", name=name, arguments=arguments, _meta=MODERN))
     headers = HEADERS | {
         "mcp-protocol-version": "2026-07-28",
@@ -296,7 +296,7 @@ async def test_a_citation_names_every_document_of_this_name(client: httpx.AsyncC
     }
 
 
-@GENERATIONS
+@VERSIONS
 async def test_the_client_receives_the_progress_of_an_answer(port: int, mode: Any) -> None:
     """The client receives the number of passages, then each piece of the answer, in order."""
     received: list[tuple[float, str | None]] = []
@@ -311,7 +311,7 @@ async def test_the_client_receives_the_progress_of_an_answer(port: int, mode: An
     assert received == [(1, "2 passages found"), (2, "At "), (3, "nine"), (4, ".")]
 
 
-@GENERATIONS
+@VERSIONS
 async def test_documents_are_resources(port: int, fakes: Any, mode: Any) -> None:
     """Documents have a resource template, a list in pages and readable parts. An unknown document is an error."""
     stored = [StoredDocument(f"d{at:03}", f"g {at}.md", "text/markdown", "", 1, 0.0) for at in range(150)]

@@ -1,4 +1,4 @@
-"""Two gateways behind a proxy that alternates between them serve clients of both generations."""
+"""Two gateways behind a proxy that alternates between them serve clients of both protocol versions."""
 
 import asyncio
 import itertools
@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-GENERATIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+VERSIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def url(fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]) -
     return f"http://127.0.0.1:{serve(proxy)}/mcp"
 
 
-@GENERATIONS
+@VERSIONS
 async def test_each_request_may_reach_another_gateway(url: str, mode: Any) -> None:
     """Calls of a session succeed on alternating gateways, because no gateway keeps state between requests."""
     async with Client(url, mode=mode) as client:
@@ -51,7 +51,7 @@ async def test_each_request_may_reach_another_gateway(url: str, mode: Any) -> No
             assert len((await client.list_tools()).tools) == 4
 
 
-@GENERATIONS
+@VERSIONS
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_call_is_cancelled_on_either_gateway(url: str, fakes: Any, mode: Any, begun: bool) -> None:
     """A cancelled call stops its model on either gateway, and the client's next call succeeds."""
@@ -78,7 +78,7 @@ async def test_a_call_is_cancelled_on_either_gateway(url: str, fakes: Any, mode:
         assert answer.structured_content["answer"] == "At nine."
 
 
-@GENERATIONS
+@VERSIONS
 async def test_the_time_out_of_a_client_stops_the_model(url: str, fakes: Any, mode: Any) -> None:
     """The model stops when the call of a client times out."""
     fakes.generator.gate = asyncio.Event()

@@ -15,7 +15,7 @@ from gateway.dialects.mcp.calls import Calls, client_message
 from gateway.dialects.mcp.resources import Resources
 
 _RESOURCE_NOT_FOUND = -32002
-"""The error code of a missing resource for clients of the earlier generation."""
+"""The error code of a missing resource for clients of the earlier protocol version."""
 _INSTRUCTIONS = (
     "Documents of an organisation. Use search to find passages and fetch to read more of a document. Cite the url "
     "of each source that you use. ask returns a complete answer with citations."
