@@ -89,7 +89,10 @@ def _citation_figures(evaluation_set: EvaluationSet, answers: Sequence[tuple[lis
 
 
 def shortfalls(evaluation_set: EvaluationSet, result: dict[str, Figures], floors: dict[str, float]) -> list[str]:
-    """Return a message for each figure of hybrid search that is below its floor, text search or vector search."""
+    """Return a message for each figure of hybrid search that is below its floor, text search or vector search.
+
+    The comparison with the other searches needs the results of all modes. Floors need a result of hybrid search.
+    """
     hybrid = result.get("hybrid", {})
     messages = [
         f"hybrid {name} is {hybrid[name]:.3f}, below its floor of {floor:.3f}"
@@ -189,6 +192,8 @@ def main() -> int:
         folder = arguments.documents or eval_sets.EXAMPLES / "corpus"
         questions = arguments.questions or eval_sets.EXAMPLES / "questions.jsonl"
         evaluation_set = eval_sets.documents(folder, questions, arguments.limit)
+    if arguments.floor and "hybrid" not in (arguments.mode or MODES):
+        parser.error("--floor needs --mode hybrid, because the floors are for hybrid search")
     known = PAGE_FIGURES if evaluation_set.has_pages else TEXT_FIGURES
     for name, _ in arguments.floor:
         if name not in known:

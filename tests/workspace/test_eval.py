@@ -88,6 +88,16 @@ def test_shortfalls() -> None:
     assert "| hybrid | 0.800 |" in evaluation.table(questions, modes)
 
 
+def test_floors_need_hybrid_search(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command line refuses a floor if it does not evaluate hybrid search."""
+    import eval as evaluation
+
+    monkeypatch.setattr(sys, "argv", ["eval.py", "--mode", "text", "--floor", "mrr=0.8"])
+    with pytest.raises(SystemExit):
+        evaluation.main()
+    assert "--floor needs --mode hybrid" in capsys.readouterr().err
+
+
 def test_languages(tmp_path: Path) -> None:
     """Both sets of a language have the same documents. The table has the earlier value of a metric that has
     changed. A shortfall of hybrid search is reported.
