@@ -86,7 +86,7 @@ class _ModelServer:
 def _generating(kind: str, tokens: int) -> Work:
     server = _ModelServer()
     model = OpenAIModel("fake", server, remote_name="fake", tokens=FakeTokenCounter())  # type: ignore[arg-type]  # has the members that it uses
-    servicer = GeneratorServicer(FakeCatalogue(model), max_events=256, max_bytes=65536)
+    servicer = GeneratorServicer(FakeCatalogue(model))
     request = generator_pb2.GenerateRequest(principal=LOCAL.to_proto())
     if kind == "conversation":
         request.conversation.messages.add(role="user", text="When?")

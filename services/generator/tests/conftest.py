@@ -79,8 +79,8 @@ def serve() -> Serve:
     """Return a function that serves models over gRPC with the interceptor of production, and yields a stub."""
 
     @contextlib.asynccontextmanager
-    async def run(*models: Model, max_events: int = 256, max_bytes: int = 65536) -> AsyncIterator[Any]:
-        servicer = GeneratorServicer(FakeCatalogue(*models), max_events=max_events, max_bytes=max_bytes)
+    async def run(*models: Model) -> AsyncIterator[Any]:
+        servicer = GeneratorServicer(FakeCatalogue(*models))
 
         def add(server: grpc.aio.Server) -> None:
             generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, server)

@@ -221,14 +221,15 @@ async def test_events_that_arrive_together_are_one_message(serve: Serve, convers
         assert [len(batch.events) for batch in await batches_of(generator, conversation())] == [3, 1]
 
 
-@pytest.mark.parametrize("limits", [{"max_events": 10}, {"max_bytes": 400}])
-async def test_messages_have_a_limited_size(serve: Serve, conversation: Make, limits: dict[str, int]) -> None:
+async def test_messages_have_a_limited_size(serve: Serve, conversation: Make) -> None:
     """Messages are limited in number of events and bytes, and no event is lost."""
-    script = [Event(EventKind.TEXT, text=f"word {number}") for number in range(200)]
-    async with serve(FakeModel(script=script), **limits) as generator:
+    texts = [*(f"word {number}" for number in range(600)), *["x" * 30_000] * 6]
+    script = [Event(EventKind.TEXT, text=text) for text in texts]
+    async with serve(FakeModel(script=script)) as generator:
         batches = await batches_of(generator, conversation())
-    assert max(len(batch.events) for batch in batches) <= 20
-    assert [event.text for batch in batches for event in batch.events] == [event.text for event in script]
+    assert max(len(batch.events) for batch in batches) == 256
+    assert max(batch.ByteSize() for batch in batches) <= 64 * 1024
+    assert [event.text for batch in batches for event in batch.events] == texts
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """guardrails.servicer: the contract over a real gRPC server."""
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias, cast
@@ -28,7 +27,7 @@ from guardrails.detectors.groundedness.detector import groundedness
 from guardrails.ragengine_policy import Policy
 from guardrails.remote.config import RemoteConfig
 from guardrails.remote.detector import RemoteFactory
-from guardrails.servicer import GuardrailsServicer, batches
+from guardrails.servicer import GuardrailsServicer
 from servicekit.errors import CausewayError, InvalidRequest, NotFound, PayloadTooLarge, Unauthenticated
 from servicekit.rpc_errors import unpack
 from yarl import URL
@@ -390,67 +389,3 @@ async def test_get_policy_returns_the_policy_of_the_file(stub: Stub) -> None:
     assert (requested.detector_id, requested.action) == ("regex", pb.ACTION_BLOCK)
     response = await stub.DetectText(_text_request(*policy.output, texts=["a@b.co"]))
     assert response.verdicts[0].action == pb.ACTION_BLOCK
-
-
-class _Source:
-    """Yields numbers as fast as they are requested, up to a count; may fail or wait at the end."""
-
-    def __init__(self, count: int, *, error: Exception | None = None, endless: bool = False) -> None:
-        self.yielded = 0
-        self._count = count
-        self._error = error
-        self._endless = endless
-
-    async def __call__(self) -> AsyncIterator[int]:
-        while self.yielded < self._count:
-            self.yielded += 1
-            yield self.yielded
-        if self._error is not None:
-            raise self._error
-        if self._endless:
-            await asyncio.Event().wait()
-
-
-async def test_all_items_arrive_in_order() -> None:
-    """Every item comes once and in order. Many waiting items come in few batches."""
-    found = [batch async for batch in batches(_Source(100)(), 16)]
-    assert [item for batch in found for item in batch] == list(range(1, 101))
-    assert len(found) < 20
-
-
-async def test_an_item_does_not_wait_for_others() -> None:
-    """A single item becomes a batch as soon as it arrives."""
-    async with contextlib.aclosing(batches(_Source(1, endless=True)(), 16)) as waiting:
-        assert await asyncio.wait_for(anext(waiting), 60) == [1]
-
-
-async def test_a_slow_consumer_stops_the_source() -> None:
-    """The source is read ahead by at most the limit."""
-    source = _Source(1000)
-    async with contextlib.aclosing(batches(source(), 8)) as waiting:
-        await anext(waiting)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert source.yielded <= 17
-
-
-async def test_an_error_comes_after_the_items() -> None:
-    """The items before an error are not lost."""
-    waiting = batches(_Source(2, error=ValueError("broken"))(), 16)
-    assert await anext(waiting) == [1, 2]
-    with pytest.raises(ValueError, match="broken"):
-        await anext(waiting)
-
-
-async def test_a_consumer_that_leaves_stops_the_reading() -> None:
-    """A consumer that leaves ends the reading, whether the source waits for items or at the limit."""
-    for source in (_Source(1, endless=True), _Source(1000)):
-        async with contextlib.aclosing(batches(source(), 4)) as waiting:
-            await anext(waiting)
-            await asyncio.sleep(0)
-        assert len(asyncio.all_tasks()) == 1
-
-
-async def test_a_source_without_items_has_no_batches() -> None:
-    """A source without items has no batches."""
-    assert [batch async for batch in batches(_Source(0)(), 4)] == []

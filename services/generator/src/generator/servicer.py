@@ -9,16 +9,19 @@ import grpc
 import msgspec
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
+from servicekit.batching import batched
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
 
-from generator.batching import batched
 from generator.domain import ChatMessage, Conversation, Event, OpenAIRequest, Prompt, Source
 from generator.ports import Model
 from generator.routing.models import Catalogue
 from generator.routing.route import Route
 
+_MAX_EVENTS = 256  # the maximum number of events in a gRPC message
+_MAX_BYTES = 64 * 1024  # the approximate maximum size of a gRPC message
+_EVENT_OVERHEAD = 16  # bytes
 _RESERVED_PARAMETERS = ("messages", "model", "stream")  # the generator sets these members itself
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -33,14 +36,10 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
 
     Args:
         catalogue: The current models.
-        max_events: The maximum number of events in a gRPC message.
-        max_bytes: The approximate maximum size of a gRPC message in bytes.
     """
 
-    def __init__(self, catalogue: Catalogue, *, max_events: int = 256, max_bytes: int = 64 * 1024) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._max_events = max_events
-        self._max_bytes = max_bytes
 
     async def Generate(  # noqa: N802  # the contract's name
         self,
@@ -51,7 +50,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         Principal.from_proto(request.principal)
         with self._catalogue.lease() as models:
             events = models.get(request.model).generate(_prompt(request), Deadline.of(context))
-            batches = batched(events, max_events=self._max_events, max_bytes=self._max_bytes)
+            batches = batched(events, _MAX_EVENTS, size=_size, max_size=_MAX_BYTES)
             async with contextlib.aclosing(batches):
                 async for batch in batches:
                     yield _response(batch)
@@ -167,6 +166,11 @@ def _parse(decoder: "msgspec.json.Decoder[Any]", value: bytes, field: str, kind:
         return decoder.decode(value)
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"The value is not a JSON {kind}: {error}.", field=field) from error
+
+
+def _size(event: Event) -> int:
+    # The number of characters approximates the bytes; the limit need not be exact.
+    return len(event.text) + len(event.raw_json) + _EVENT_OVERHEAD
 
 
 def _response(batch: list[Event]) -> pb.GenerateResponse:

@@ -1,9 +1,8 @@
 """The gRPC service of the guardrails service: converts messages to domain types and back."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from causeway.guardrails.v1 import guardrails_pb2 as pb
@@ -14,13 +13,12 @@ from detection.moderation.session import Session
 from detection.moderation.thread_pool import ThreadPool
 from detection.moderation.whole_text import judge
 from detection.shared import JudgingLimits
+from servicekit.batching import batched
 from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
 
 from guardrails import wire
 from guardrails.ragengine_policy import NO_POLICY, Policy
-
-T = TypeVar("T")
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -90,7 +88,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
             self._limits.holding,
             all_hold=config.all_hold,
         )
-        pieces = batches(self._pieces(request_iterator), _MAX_WAITING)
+        pieces = batched(self._pieces(request_iterator), _MAX_WAITING)
         async with contextlib.aclosing(pieces), contextlib.aclosing(session.run(pieces, self._workers)) as run:
             async for steps in run:
                 for step in steps:
@@ -121,7 +119,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
             output=map(wire.config_message, policy.output), block_message=policy.block_message
         )
 
-    async def _pieces(self, requests: AsyncIterator[pb.DetectRequest]) -> AsyncIterator[Piece]:
+    async def _pieces(self, requests: AsyncIterator[pb.DetectRequest]) -> AsyncGenerator[Piece, None]:
         async for request in requests:
             if request.WhichOneof("step") != "piece":
                 raise InvalidRequest("Every message after the first must be a `piece`.", field="piece")
@@ -129,46 +127,3 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
             text = piece.text
             self._limits.check(len(text), "piece.text")
             yield Piece(piece.choice, text, piece.last, wire.check_reply(piece.reply_json), piece.beside)
-
-
-async def batches(source: AsyncIterator[T], limit: int) -> AsyncGenerator[list[T], None]:
-    """Yield the items in order; each batch has all items that have arrived since the last batch.
-
-    A slow consumer slows the source down. Use with ``contextlib.aclosing``, which stops the reading immediately.
-
-    Args:
-        source: The items.
-        limit: The maximum number of items in a batch.
-
-    Raises:
-        Exception: The error of the source; raised after all items of the source.
-    """
-    waiting: list[T] = []
-    not_empty, not_full = asyncio.Event(), asyncio.Event()
-
-    async def read() -> None:
-        async for item in source:
-            waiting.append(item)
-            not_empty.set()
-            if len(waiting) == limit:
-                not_full.clear()
-                await not_full.wait()
-
-    reader = asyncio.create_task(read())
-    reader.add_done_callback(lambda _: not_empty.set())
-    try:
-        while True:
-            if waiting:
-                batch = waiting.copy()
-                waiting.clear()
-                not_full.set()
-                yield batch
-            elif reader.done():
-                await reader
-                return
-            else:
-                not_empty.clear()
-                await not_empty.wait()
-    finally:
-        reader.cancel()
-        await asyncio.gather(reader, return_exceptions=True)
