@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from causeway_testing.console import STREAM, long_answer, stack
+from causeway_testing.console import STREAM, long_answer
+from causeway_testing.stack import run_stack
 from playwright.sync_api import sync_playwright
 
 TOKENS_PER_SECOND = 100
@@ -39,7 +40,7 @@ def main() -> int:
     if program is None:
         print("chromium is not installed; install it with `apt-get install chromium`", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory() as data, stack(Path(data), {}) as running:
+    with tempfile.TemporaryDirectory() as data, run_stack(Path(data), {}) as running:
         print(json.dumps(measure(running["url"], program, seconds)))
     return 0
 

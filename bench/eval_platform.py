@@ -1,12 +1,8 @@
 """A client of the public HTTP API for evaluations, and a stack for evaluations without a running platform."""
 
 import asyncio
-import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -15,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from causeway_testing.stack import run_stack
 from eval_sets import EvaluationSet
 
 MODES = ("text", "vectors", "hybrid")
-_START_SECONDS = 60.0
 _INGEST_SECONDS = 3600.0
 _FINAL_STATES = ("succeeded", "unchanged", "failed", "cancelled")
 _FILES_A_REQUEST = 20
@@ -28,34 +24,12 @@ _CITATION = re.compile(r"\[([^\[\]]+)\]")
 
 @contextmanager
 def own_stack(**environment: str) -> Iterator[str]:
-    """Run a stack on free ports with an empty data directory, and yield its URL.
-
-    Raises:
-        RuntimeError: The stack ends during its start.
-        TimeoutError: The stack is not ready within a minute.
-    """
-    with tempfile.TemporaryDirectory() as directory:
-        command = [str(Path(sys.executable).with_name("causeway")), "up", "--port", "0", "--data-dir", directory]
-        process = subprocess.Popen(
-            command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            yield _address(Path(directory) / "stack.json", process)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
-
-
-def _address(file: Path, process: "subprocess.Popen[bytes]") -> str:
-    end = time.monotonic() + _START_SECONDS
-    while time.monotonic() < end:
-        if file.exists():
-            url: str = json.loads(file.read_text())["url"]
-            return url
-        if process.poll() is not None:
-            raise RuntimeError(f"causeway up ended with {process.returncode}")
-        time.sleep(0.1)
-    raise TimeoutError(f"the stack was not ready within {_START_SECONDS:g} s")
+    """Run a stack on free ports with an empty data directory, and yield its URL. Discard its output."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        run_stack(Path(directory), environment, quiet=True) as running,
+    ):
+        yield running["url"]
 
 
 class Platform:

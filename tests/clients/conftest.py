@@ -5,10 +5,8 @@ import contextlib
 import json
 import os
 import re
-import signal
-import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import pytest_asyncio
 from causeway.cli import key_store
 from causeway_testing.model_server import ModelServer
 from causeway_testing.recipes import PYTHON
+from causeway_testing.stack import run_stack_async
 from servicekit import api_keys
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,7 +105,7 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
             "CAUSEWAY_MODEL": "extractive",
             "CAUSEWAY_FRONTENDS_FILE": str(profiles),
         }
-        async with _stack(data, environment) as running:
+        async with run_stack_async(data, environment) as running:
             key, record = api_keys.create("chief", "default", roles=("admin",))
             async with key_store.opened(running["nats_url"], 1) as store:
                 await store.add(record)
@@ -130,23 +129,3 @@ async def _ingest(http: httpx.AsyncClient) -> None:
             assert time.monotonic() < end, f"job {job['id']} did not end in time"
             await asyncio.sleep(0.05)
         assert state == "succeeded", state
-
-
-@contextlib.asynccontextmanager
-async def _stack(data: Path, environment: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
-    causeway = str(Path(sys.executable).with_name("causeway"))
-    process = await asyncio.create_subprocess_exec(
-        causeway, "up", "--port", "0", "--data-dir", str(data), env={**os.environ, **environment}
-    )
-    try:
-        end = time.monotonic() + READY_SECONDS
-        while not (data / "stack.json").exists():
-            assert process.returncode is None, f"causeway up ended with {process.returncode}"
-            assert time.monotonic() < end, "the stack was not ready in time"
-            await asyncio.sleep(0.05)
-        yield json.loads((data / "stack.json").read_text())
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        code = await asyncio.wait_for(process.wait(), 60)
-    assert code == 0

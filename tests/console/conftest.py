@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from causeway.cli import key_store
-from causeway_testing.console import REPORT_VIOLATIONS, Platform, RecordedPage, stack
+from causeway_testing.console import REPORT_VIOLATIONS, Platform, RecordedPage
 from causeway_testing.openid_provider import run_provider
+from causeway_testing.stack import run_stack
 from playwright.sync_api import Browser, sync_playwright
 from servicekit import api_keys
 
@@ -26,7 +27,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     data = tmp_path_factory.mktemp("stack")
     with (
         run_provider() as provider,
-        stack(data, {"CAUSEWAY_AUTH": "keys,oidc", **provider.settings}) as running_stack,
+        run_stack(data, {"CAUSEWAY_AUTH": "keys,oidc", **provider.settings}) as running_stack,
     ):
         roles = {"admin": ("admin",), "ingest": ("ask", "ingest"), "ask": ("ask",)}
         keys = {name: api_keys.create(name, "local", user=name, roles=each) for name, each in roles.items()}

@@ -6,11 +6,7 @@ The tests use only the public HTTP API, so that the stack can run on any machine
 """
 
 import contextlib
-import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
+from causeway_testing.stack import run_stack
 
 CORPUS = Path(__file__).resolve().parents[2] / "examples" / "corpus"
 INDEX = "e2e-corpus"
-START_SECONDS = 120.0
 INGEST_SECONDS = 240.0
 
 Ingest = Callable[..., list[dict[str, Any]]]
@@ -48,29 +44,9 @@ def start_stack_fixture() -> Callable[..., contextlib.AbstractContextManager[str
 
 @contextlib.contextmanager
 def start_stack(data: Path, **environment: str) -> Iterator[str]:
-    """Start a stack on free ports, and yield the URL of its gateway. Stop it at the end, and check its exit
-    code.
-    """
-    process = subprocess.Popen(
-        [Path(sys.executable).with_name("causeway"), "up", "--port", "0", "--data-dir", data],
-        env={**os.environ, **environment},
-    )
-    try:
-        yield _url_of(data, process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-
-
-def _url_of(data: Path, process: "subprocess.Popen[bytes]") -> str:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        if (data / "stack.json").exists():
-            url: str = json.loads((data / "stack.json").read_text())["url"]
-            return url
-        assert process.poll() is None, f"causeway up ended with {process.returncode}"
-        time.sleep(0.1)
-    raise TimeoutError(f"the stack was not ready within {START_SECONDS} s")
+    """Run a stack for the block, and yield the URL of its gateway."""
+    with run_stack(data, environment) as running:
+        yield running["url"]
 
 
 @pytest.fixture(scope="session")

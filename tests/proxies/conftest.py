@@ -1,11 +1,6 @@
 """A platform with two tenants behind real proxies. Each proxy has its configuration from docs/proxies.md."""
 
 import asyncio
-import contextlib
-import json
-import os
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -18,6 +13,7 @@ import pytest_asyncio
 from causeway.cli import key_store
 from causeway_testing.model_server import ModelServer
 from causeway_testing.proxies import PROXIES, configurations
+from causeway_testing.stack import run_stack_async
 from servicekit import api_keys
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "proxies.md"
@@ -66,14 +62,14 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
             "CAUSEWAY_OPENAI_MODELS": "stub",
             "CAUSEWAY_MODEL": "stub",
         }
-        async with _stack(data, environment) as port:
+        async with run_stack_async(data, environment) as stack:
             created_keys = {tenant: api_keys.create("chief", tenant, roles=("admin",)) for tenant in TENANTS}
-            url = json.loads((data / "stack.json").read_text())["nats_url"]
-            async with key_store.opened(url, 1) as store:
+            async with key_store.opened(stack["nats_url"], 1) as store:
                 for _, record in created_keys.values():
                     await store.add(record)
+            port = httpx.URL(stack["url"]).port or 0
             running = Platform(port, {tenant: key for tenant, (key, _) in created_keys.items()}, model)
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+            async with httpx.AsyncClient(base_url=stack["url"]) as http:
                 for tenant in TENANTS:
                     await _wait_for_key(http, running.headers(tenant))
             yield running
@@ -85,26 +81,6 @@ async def _wait_for_key(http: httpx.AsyncClient, headers: Mapping[str, str]) -> 
     while (await http.get("/indexes", headers=headers)).status_code != 200:
         assert time.monotonic() < end, "the gateway does not accept the key"
         await asyncio.sleep(0.02)
-
-
-@contextlib.asynccontextmanager
-async def _stack(data: Path, environment: Mapping[str, str]) -> AsyncIterator[int]:
-    causeway = str(Path(sys.executable).with_name("causeway"))
-    process = await asyncio.create_subprocess_exec(
-        causeway, "up", "--port", "0", "--data-dir", str(data), env={**os.environ, **environment}
-    )
-    try:
-        end = time.monotonic() + READY_SECONDS
-        while not (data / "stack.json").exists():
-            assert process.returncode is None, f"causeway up ended with {process.returncode}"
-            assert time.monotonic() < end, "the stack was not ready in time"
-            await asyncio.sleep(0.05)
-        yield httpx.URL(json.loads((data / "stack.json").read_text())["url"]).port or 0
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        code = await asyncio.wait_for(process.wait(), 60)
-    assert code == 0
 
 
 @pytest.fixture(params=list(PROXIES))

@@ -17,6 +17,7 @@ import httpx
 import pytest
 from causeway_testing.model_server import ModelServer
 from causeway_testing.servers import free_ports
+from causeway_testing.stack import run_stack_async
 
 READY_SECONDS = 120.0
 _FINISHED_SECONDS = 180.0
@@ -51,7 +52,6 @@ class Stack:
     """A running stack."""
 
     data: Path
-    process: asyncio.subprocess.Process
     http: httpx.AsyncClient
 
     def description(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Stack:
             self.second_process("gateway", CAUSEWAY_GATEWAY_PORT=str(port), **environment) as process,
             httpx.AsyncClient(base_url=url, timeout=60) as http,
         ):
-            other = _SecondGateway(self.data, self.process, http, process.pid)
+            other = _SecondGateway(self.data, http, process.pid)
             await other.wait_until_ready()
             yield other
 
@@ -193,30 +193,12 @@ StartStack = Callable[..., AbstractAsyncContextManager[Stack]]
 
 @contextlib.asynccontextmanager
 async def start_stack(data: Path, **environment: str) -> AsyncIterator[Stack]:
-    """Run `causeway up` with a data directory during the block. Stop it with SIGTERM, and check its exit code."""
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("causeway")),
-        "up",
-        "--port",
-        "0",
-        "--data-dir",
-        str(data),
-        env={**os.environ, **environment},
-    )
-    try:
-        end = time.monotonic() + READY_SECONDS
-        while not (data / "stack.json").exists():
-            assert process.returncode is None, f"causeway up ended with {process.returncode}"
-            assert time.monotonic() < end, "the stack was not ready in time"
-            await asyncio.sleep(0.05)
-        url = json.loads((data / "stack.json").read_text())["url"]
-        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
-            yield Stack(data, process, http)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        code = await asyncio.wait_for(process.wait(), 60)
-    assert code == 0
+    """Run a stack for the block."""
+    async with (
+        run_stack_async(data, environment) as running,
+        httpx.AsyncClient(base_url=running["url"], timeout=30) as http,
+    ):
+        yield Stack(data, http)
 
 
 @pytest.fixture(name="start_stack")

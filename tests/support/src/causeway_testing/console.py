@@ -1,13 +1,6 @@
 """The console in a browser: a platform, pages whose errors are recorded, and scripts that replace its answers."""
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +42,6 @@ STREAM = """
 }
 """
 """A script that replaces the answers. It sends `at_once` tokens per animation frame, or every `pace` ms."""
-_START_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +104,6 @@ class RecordedPage:
                 "document.documentElement.dataset.theme = "
                 "document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'"
             )
-
-
-@contextlib.contextmanager
-def stack(data: Path, environment: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Run `causeway up` on a free port, and yield the content of its stack file."""
-    causeway = str(Path(sys.executable).with_name("causeway"))
-    process = subprocess.Popen(
-        [causeway, "up", "--port", "0", "--data-dir", str(data)], env={**os.environ, **environment}
-    )
-    try:
-        end = time.monotonic() + _START_SECONDS
-        while not (data / "stack.json").exists():
-            assert process.poll() is None, f"causeway up ended with {process.returncode}"
-            assert time.monotonic() < end, "the stack was not ready in time"
-            time.sleep(0.05)
-        yield json.loads((data / "stack.json").read_text())
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
 
 
 def long_answer(paragraphs: int) -> list[str]:
