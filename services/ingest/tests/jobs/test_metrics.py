@@ -19,7 +19,7 @@ async def test_the_log_line_of_a_job() -> None:
     report = await Report.begin(MemoryJobs(), job, 1)
     await report.record_progress(Progress(pages_done=2, pages_total=2))
     await report.record_progress(Progress(2, 2, 5, 5), State.INDEXING)
-    fields = metrics.record_end(job, report, "succeeded")
+    fields = metrics.record_end(job, report.latest_progress, report.stage_seconds, "succeeded")
     logged = {name: fields[name] for name in ("state", "tenant", "index", "kind", "pages", "chunks")}
     assert logged == {
         "state": "succeeded",

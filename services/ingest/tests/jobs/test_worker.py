@@ -4,11 +4,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.ingest.memory import (
     LineReader,
+    MemoryDelivery,
     MemoryIndex,
     MemoryJobs,
     MemoryOriginals,
@@ -19,7 +21,7 @@ from causeway_testing.ingest.memory import (
     make_texts,
 )
 from causeway_testing.ingest.web import MemoryWeb
-from causeway_testing.servers import eventually
+from causeway_testing.servers import eventually, measured
 from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.documents.access_changes import AccessChanges
 from ingest.documents.downloads import Downloads
@@ -27,8 +29,10 @@ from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
 from ingest.documents.index_writer import IndexWriter
 from ingest.documents.ingestion import Ingestion
+from ingest.documents.report import Report
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.domain import Document, Job, Outcome, State, Status
+from ingest.jobs import worker
 from ingest.jobs.worker import Worker
 from ingest.parsing.content import NO_MEMBERS, MemberLimits, Part
 from ingest.ports import Batch
@@ -36,7 +40,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from servicekit.errors import InvalidRequest
+from servicekit.errors import InvalidRequest, Unavailable
 
 
 class OddParser(TextParser):
@@ -187,6 +191,39 @@ async def test_a_defect_is_given_up_after_the_last_attempt(rig: Rig) -> None:
     attempts = [status.attempt for job_id, status in rig.jobs.history if job_id == job.job_id]
     assert max(attempts) == 3
     assert rig.state(next_job) is State.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "method", "state"),
+    [
+        ("defect.txt", MemoryDelivery, "copy_to_dead_letters", "dead"),
+        ("unreadable.pdf", Report, "record_end", "failed"),
+        ("a.txt", Report, "record_end", "succeeded"),
+    ],
+)
+async def test_only_a_recorded_end_is_counted(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, name: str, owner: type, method: str, state: str
+) -> None:
+    """If the end of a job cannot be recorded, the job is delivered again, and its end is counted once."""
+    original, failures = getattr(owner, method), [Unavailable("The message broker does not answer.")]
+
+    async def fail_once(*args: Any, **kwargs: Any) -> None:
+        if failures:
+            raise failures.pop()
+        await original(*args, **kwargs)
+
+    def count() -> float:
+        return sum(value for labels, value in measured("causeway_ingest_jobs_total") if labels["state"] == state)
+
+    monkeypatch.setattr(owner, method, fail_once)
+    monkeypatch.setattr(worker, "_SETTLE_SECONDS", -1)
+    before = count()
+    job = rig.upload(name)
+    rig.start()
+    await rig.wait_until_queue_is_empty()
+    assert not failures
+    assert rig.state(job).is_final
+    assert count() == before + 1
 
 
 async def test_an_outage_counts_no_attempt(rig: Rig) -> None:

@@ -1,11 +1,11 @@
 """Metrics and log fields of jobs that have ended."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from servicekit import metrics
 
-from ingest.documents.report import Report
-from ingest.domain import AccessJob, FileJob, Job, State, TextsJob
+from ingest.domain import AccessJob, FileJob, Job, Progress, State, TextsJob
 
 DEAD = "dead"
 """The value of ``state`` for a job that was given up."""
@@ -20,18 +20,18 @@ _KINDS = {FileJob: "file", TextsJob: "texts", AccessJob: "access"}
 _stages = metrics.durations(__name__, "causeway.ingest.stage", "Seconds of each stage of a job's last attempt.")
 
 
-def record_end(job: Job, report: Report, state: str) -> dict[str, Any]:
+def record_end(job: Job, progress: Progress, stage_seconds: Mapping[str, float], state: str) -> dict[str, Any]:
     """Count a job that has ended, and return the fields of its log line: its properties and durations.
 
     Args:
         job: The job.
-        report: The report of its last attempt.
+        progress: The progress of its last attempt.
+        stage_seconds: The seconds that the last attempt has spent in each state of the job.
         state: Its final state; `DEAD` if it was given up.
     """
     _ended.add(1, {"state": state})
-    for stage, seconds in report.stage_seconds.items():
+    for stage, seconds in stage_seconds.items():
         _stages.record(seconds, {"causeway.stage": stage})
-    progress = report.latest_progress
     return {
         "state": state,
         "tenant": job.principal.tenant,
@@ -40,6 +40,6 @@ def record_end(job: Job, report: Report, state: str) -> dict[str, Any]:
         "upload_trace_id": job.trace_id,
         "pages": progress.pages_done,
         "chunks": progress.chunks_done,
-        "duration_ms": round(sum(report.stage_seconds.values()) * 1000, 1),
-        **{f"{stage}_ms": round(seconds * 1000, 1) for stage, seconds in report.stage_seconds.items()},
+        "duration_ms": round(sum(stage_seconds.values()) * 1000, 1),
+        **{f"{stage}_ms": round(seconds * 1000, 1) for stage, seconds in stage_seconds.items()},
     }

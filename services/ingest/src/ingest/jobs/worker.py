@@ -6,6 +6,7 @@ No accepted job is lost, because a job leaves the queue only after its end is re
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import structlog
 from opentelemetry import trace
@@ -29,7 +30,7 @@ from servicekit.tasks import cancel_and_wait
 
 from ingest.documents.ingestion import Ingestion
 from ingest.documents.report import OwnershipLost, Report
-from ingest.domain import Failure, State
+from ingest.domain import Failure, Outcome, State
 from ingest.jobs import metrics
 from ingest.ports import Delivery, Index, Jobs, Queue
 
@@ -211,9 +212,8 @@ class Worker:
             span.set_status(StatusCode.ERROR, type(error).__name__)
             failure = Failure(errors.row_of(error).reason, error.message)
             if isinstance(error, _PERMANENT):
-                fields = metrics.record_end(delivery.job, report, State.FAILED.value)
+                fields = await self._end(delivery, report, State.FAILED, failure)
                 log.info("job failed", reason=failure.reason, error=error.message, **fields)
-                await self._settle(delivery, lambda: report.record_end(State.FAILED, failure))
                 await self._remove_object(delivery, State.FAILED)
                 await self._acknowledge(delivery)
                 return
@@ -224,8 +224,7 @@ class Worker:
             log.exception("attempt failed")
             failure, outage = Failure("INTERNAL", Internal.MESSAGE), False
         else:
-            log.info("job done", **metrics.record_end(delivery.job, report, result.state.value))
-            await self._settle(delivery, lambda: report.record_end(result.state, None, result.outcomes))
+            log.info("job done", **await self._end(delivery, report, result.state, outcomes=result.outcomes))
             await self._remove_object(delivery, result.state)
             await self._acknowledge(delivery)
             return
@@ -256,11 +255,33 @@ class Worker:
         return min(self._backoff_seconds * 2.0 ** min(delivery.attempt - 1, 10), _MAX_BACKOFF_SECONDS)
 
     async def _give_up(self, delivery: Delivery, report: Report, failure: Failure) -> None:
-        fields = metrics.record_end(delivery.job, report, metrics.DEAD)
-        _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message, **fields)
         await delivery.copy_to_dead_letters(failure)
-        await self._settle(delivery, lambda: report.record_end(State.FAILED, failure, given_up=True))
+        fields = await self._end(delivery, report, State.FAILED, failure, given_up=True)
+        _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message, **fields)
         await self._acknowledge(delivery)
+
+    async def _end(
+        self,
+        delivery: Delivery,
+        report: Report,
+        state: State,
+        failure: Failure | None = None,
+        *,
+        outcomes: tuple[Outcome, ...] = (),
+        given_up: bool = False,
+    ) -> dict[str, Any]:
+        """Record the end of a job and then count it. Return the fields of its log line.
+
+        A job whose end cannot be recorded is delivered again, so it is not counted yet.
+
+        Raises:
+            OwnershipLost: Another worker has taken the job, or the job has ended.
+            Unavailable: The broker was unavailable for `_SETTLE_SECONDS`.
+        """
+        stage_seconds = report.stage_seconds
+        await self._settle(delivery, lambda: report.record_end(state, failure, outcomes, given_up=given_up))
+        counted_state = metrics.DEAD if given_up else state.value
+        return metrics.record_end(delivery.job, report.latest_progress, stage_seconds, counted_state)
 
     async def _settle(self, delivery: Delivery, record: Callable[[], Awaitable[None]]) -> None:
         """Record the end of an attempt; retry while the broker is unavailable, because the job must not be lost.
