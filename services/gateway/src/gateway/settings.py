@@ -51,8 +51,9 @@ class Settings(OriginalSettings, IdentitySettings):
     guardrails_target: str = Field("127.0.0.1:50053", description="gRPC target of the guardrails service.")
     guardrails_in_process: bool = Field(
         True,
-        description="Run a policy's pattern detectors in the gateway, if the guardrails service runs the same "
-        "version (docs/guardrails.md). False: the service runs all detectors.",
+        description="Run a policy's pattern detectors in the gateway, which saves CPU time (docs/guardrails.md). "
+        "The gateway does this only while the guardrails service has the same release, built with the same version "
+        "of Python. False: the service runs all detectors.",
     )
     nats_url: str = Field("nats://127.0.0.1:4222", description="URL of NATS.")
     nats_replicas: int = Field(
@@ -63,8 +64,9 @@ class Settings(OriginalSettings, IdentitySettings):
         ge=1024**2,
         description="Maximum bytes of each of these NATS streams: waiting jobs, states of jobs, chat history, "
         "usage, audit. NATS reserves these bytes when it creates a stream, in total about 5 times this value. "
-        "Only the disk limits the originals of documents and the pictures of pages. "
-        "Set the same value for gateway and workers.",
+        "A changed value applies to new streams, and to the existing streams of usage and audit; the other "
+        "existing streams keep their size. Only the disk limits the originals of documents and the pictures of "
+        "pages. Set the same value for gateway and workers.",
     )
     usage_bytes: int | None = Field(
         None,
@@ -177,7 +179,13 @@ class Settings(OriginalSettings, IdentitySettings):
         500, ge=1, description="Assumed number of tokens of a passage that is not fetched yet."
     )
     answer_timeout: float = Field(120.0, gt=0, description="Maximum seconds of a whole answer.")
-    upload_timeout: float = Field(60.0, gt=0, description="Maximum seconds to store an upload and queue its jobs.")
+    upload_timeout: float = Field(
+        60.0,
+        gt=0,
+        description="Maximum seconds to store a received upload and to queue its jobs. After this time the request "
+        "fails, and the client may repeat it. Only `POST /upload` also waits for the end of its job within this "
+        "time; if the job has not ended, it responds with 202. Raise the value if the store of originals is slow.",
+    )
     index_timeout: float = Field(
         300.0,
         gt=0,

@@ -22,8 +22,9 @@ class Settings(OriginalSettings, GrpcServiceSettings):
         ge=1024**2,
         description="Maximum bytes of each of these NATS streams: waiting jobs, states of jobs, chat history, "
         "usage, audit. NATS reserves these bytes when it creates a stream, in total about 5 times this value. "
-        "Only the disk limits the originals of documents and the pictures of pages. "
-        "Set the same value for gateway and workers.",
+        "A changed value applies to new streams, and to the existing streams of usage and audit; the other "
+        "existing streams keep their size. Only the disk limits the originals of documents and the pictures of "
+        "pages. Set the same value for gateway and workers.",
     )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     embeddings_file: Path | None = Field(

@@ -28,7 +28,11 @@ class IdentitySettings(ServiceSettings):
         "", description="Issuer URL of the OpenID Connect provider whose tokens the gateway accepts."
     )
     oidc_audience: list[str] = Field(
-        [], description="Accepted audiences, as a JSON list. A token must name one of them."
+        [],
+        description="Accepted audiences, as a JSON list: usually the client id of the API at the provider "
+        "(docs/security.md). The claim `aud` of a token must contain one of them. With CAUSEWAY_PUBLIC_URL, "
+        "the address of an /mcp endpoint also suffices there (docs/mcp.md). Required if CAUSEWAY_AUTH contains "
+        "`oidc`.",
     )
     oidc_algorithms: list[Algorithm] = Field(
         ["RS256", "ES256"], min_length=1, description="Accepted algorithms of a token's signature, as a JSON list."

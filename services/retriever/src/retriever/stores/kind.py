@@ -16,7 +16,11 @@ from retriever.stores.vector_storage import Quantization, VectorStorage
 class StoreSettings(ServiceSettings):
     """The settings of all kinds of stores. Each kind adds its own in a subclass."""
 
-    data_dir: Path = Field(Path(".data"), description="The store is kept in its subdirectory `retriever`.")
+    data_dir: Path = Field(
+        Path(".data"),
+        description="Directory of the embedded store (subdirectory `retriever`), of snapshots (`snapshots`, unless "
+        "CAUSEWAY_SNAPSHOT_DIR is set) and of temporary files of backups (`backups`). Use a persistent disk.",
+    )
     qdrant_quantization: Quantization = Field(
         "none",
         description="Compression of the vectors of new indexes in memory, on a Qdrant server and in the "
