@@ -77,10 +77,16 @@ def test_a_bad_template_is_an_error_at_once(tmp_path: Path) -> None:
         ChatTemplate("{% for %}")
     with pytest.raises(ValueError, match=r"nowhere\.jinja cannot be read"):
         load_template(str(tmp_path / "nowhere.jinja"))
+    with pytest.raises(ValueError, match=r"tokenizer_config\.json cannot be read"):
+        load_template(str(tmp_path))
     (tmp_path / "tokenizer_config.json").write_text("{}")
     with pytest.raises(ValueError, match="contains no chat template"):
         load_template(str(tmp_path))
     assert tokenizer_template(tmp_path / "tokenizer.json") is None
+    (tmp_path / "chat_template.jinja").write_bytes("für".encode("latin-1"))
+    for location in (tmp_path, tmp_path / "chat_template.jinja"):
+        with pytest.raises(ValueError, match=r"chat_template\.jinja cannot be read: it is not UTF-8"):
+            load_template(str(location))
 
 
 def test_messages_become_plain() -> None:

@@ -91,13 +91,10 @@ def load_template(location: str) -> ChatTemplate:
     if not location or "{" in location:
         return ChatTemplate(location or DEFAULT_TEMPLATE)
     path = Path(location)
-    try:
-        if path.is_dir() or path.name == _CONFIG:
-            directory = path if path.is_dir() else path.parent
-            return _load_from_directory(directory, path if path.is_file() else directory / _CONFIG)
-        return ChatTemplate(path.read_text(encoding="utf-8"), _special_tokens_of(path.parent / _CONFIG))
-    except OSError as error:
-        raise ValueError(f"The chat template {location} cannot be read: {error.strerror}.") from error
+    if path.is_dir() or path.name == _CONFIG:
+        directory = path if path.is_dir() else path.parent
+        return _load_from_directory(directory, path if path.is_file() else directory / _CONFIG)
+    return _load_from_file(path, path.parent / _CONFIG)
 
 
 def tokenizer_template(tokenizer: Path) -> ChatTemplate | None:
@@ -152,13 +149,23 @@ def _text(message: ChatMessage, path: str) -> str:
 def _load_from_directory(directory: Path, config: Path) -> ChatTemplate:
     template = directory / _TEMPLATE
     if template.is_file():
-        return ChatTemplate(template.read_text(encoding="utf-8"), _special_tokens_of(config))
+        return _load_from_file(template, config)
     chosen = _config(config).get("chat_template")
     if isinstance(chosen, list):  # several templates with names
         chosen = next((entry.get("template") for entry in chosen if entry.get("name") == "default"), None)
     if chosen:
         return ChatTemplate(str(chosen), _special_tokens_of(config))
     raise ValueError(f"{config} contains no chat template.")
+
+
+def _load_from_file(template: Path, config: Path) -> ChatTemplate:
+    try:
+        source = template.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"The chat template {template} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"The chat template {template} cannot be read: it is not UTF-8.") from error
+    return ChatTemplate(source, _special_tokens_of(config))
 
 
 def _special_tokens_of(config: Path) -> dict[str, str]:
@@ -175,7 +182,9 @@ def _special_tokens_of(config: Path) -> dict[str, str]:
 def _config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_bytes())
-    except ValueError as error:
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     return config if isinstance(config, dict) else {}
 
