@@ -13,7 +13,11 @@ class TokenCounter(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Return whether the counts come from the model's own tokenizer; False: the counts are estimates."""
+        """Return whether the counts of texts come from the model's own tokenizer; False: they are estimates.
+
+        The count of a conversation may contain an estimate, even if this is True: the tokens of an unknown chat
+        template, and of parts that are not text.
+        """
         ...
 
     @property

@@ -395,7 +395,9 @@ class CountTokensResponse(_message.Message):
     context_window: _builtins.int
     """The model's context window in tokens."""
     exact: _builtins.bool
-    """The counts come from the model's tokenizer; otherwise they are estimates."""
+    """The counts of texts come from the model's tokenizer; otherwise they are estimates. The count of a conversation may
+    contain an estimate in any case: the tokens of an unknown chat template, and of parts that are not text.
+    """
     only_quotes: _builtins.bool
     """The model answers with sentences of its sources and follows no instructions, so it cannot write search queries or
     questions. This property is in this message, because its callers also count tokens for the prompt.
