@@ -202,6 +202,7 @@ async def triton_model(triton: Triton) -> AsyncIterator[Callable[..., TritonMode
                     "address": triton.address,
                     "model": server_name,
                     "chat_template": "{{ messages[-1].content }}",
+                    "connect": 60.0,
                     **members,
                 }
             )
