@@ -296,6 +296,10 @@ class Failure:
     message: str
 
 
+EARLIER_JOBS_PENDING = Failure("UNAVAILABLE", "Jobs that were accepted earlier for the index have not ended yet.")
+"""The reason why a change of readers waits."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobWarning:
     """A part of a file that could not be read, although the rest of the file was read.
@@ -327,7 +331,8 @@ class Status:
         outcomes: The result for each text, once the job has succeeded; empty for a file.
         committing: Whether the job can no longer be cancelled, because its results may be visible. Never reset.
         counted_attempts: Attempts that count against the limit, including this one.
-        waiting_since: Start of the wait for an unavailable dependency; None if the job does not wait.
+        waiting_since: Start of the wait for an unavailable dependency or for earlier jobs; None if the job does not
+            wait.
         warnings: The first warnings about parts of the file that could not be read.
         warning_count: The number of all warnings.
         given_up: Whether the worker gave the job up, so that it is in the dead letters.

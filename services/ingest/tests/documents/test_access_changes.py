@@ -4,11 +4,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from causeway_testing.ingest.memory import MemoryIndex, MemoryJobs, earlier_jobs_run, no_earlier_jobs
-from ingest.documents.access_changes import AccessChanges
+from ingest.documents.access_changes import AccessChanges, EarlierJobsPending
 from ingest.documents.report import Report
 from ingest.domain import AccessJob, Document, State
 from servicekit import keys
-from servicekit.errors import NotFound, StaleGeneration, Unavailable
+from servicekit.errors import NotFound, StaleGeneration
 from servicekit.principal import Principal
 
 ARCHIVE = Document("zip", "files.zip", "a" * 64, 7, generation=3, content_type="application/zip")
@@ -72,7 +72,7 @@ async def test_files_within_a_file_change_with_it(rig: Rig) -> None:
 
 async def test_a_change_waits_for_older_jobs(rig: Rig) -> None:
     """The change waits for older jobs, because one of them may store a version of the document."""
-    with pytest.raises(Unavailable, match="accepted earlier"):
+    with pytest.raises(EarlierJobsPending):
         await rig.run(rig.job("note", "bob"), earlier_jobs_ended=False)
     assert rig.document("note") == NOTE
 

@@ -1,5 +1,6 @@
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from causeway_testing.ingest.memory import MemoryJobs, make_job
@@ -159,6 +160,20 @@ async def test_which_attempts_count() -> None:
         await getattr(report, end)(*arguments)
         attempts.append((report.counted_attempts, report.seconds_waited > 0))
     assert attempts == [(0, True), (1, False), (1, False), (1, True)]
+
+
+async def test_an_outage_after_a_wait_for_earlier_jobs() -> None:
+    """The wait for earlier jobs does not count as part of an outage that follows."""
+    jobs = MemoryJobs()
+    await (await Report.begin(jobs, JOB, 1)).record_wait_for_earlier_jobs()
+    await asyncio.sleep(0.01)
+    started = datetime.now(UTC)
+    report = await Report.begin(jobs, JOB, 2)
+    assert report.seconds_waited == 0
+    await report.record_outage(Failure("UNAVAILABLE", "Away."))
+    since = jobs.history[-1][1].waiting_since
+    assert since is not None
+    assert since >= started
 
 
 async def test_warnings_are_bounded() -> None:

@@ -31,7 +31,7 @@ from ingest.documents.index_writer import IndexWriter
 from ingest.documents.ingestion import Ingestion
 from ingest.documents.report import Report
 from ingest.documents.text_ingestion import TextIngestion
-from ingest.domain import Document, Job, Outcome, State, Status
+from ingest.domain import EARLIER_JOBS_PENDING, AccessJob, Document, Job, Outcome, State, Status
 from ingest.jobs import worker
 from ingest.jobs.worker import Worker
 from ingest.parsing.content import NO_MEMBERS, MemberLimits, Part
@@ -41,6 +41,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from servicekit.errors import InvalidRequest, Unavailable
+from servicekit.principal import Principal
 
 
 class OddParser(TextParser):
@@ -254,6 +255,33 @@ async def test_a_job_fails_after_the_longest_outage(rig: Rig) -> None:
     [(_, failure)] = rig.queue.dead
     assert failure.reason == "UNAVAILABLE"
     assert "waited" in failure.message
+
+
+async def test_a_wait_for_earlier_jobs_has_no_limit(rig: Rig) -> None:
+    """A change of readers waits for earlier jobs, however long they take, and keeps the start of its wait."""
+    stored = Document("id of a.txt", "a.txt", "a" * 64, 1, generation=1)
+    rig.index.documents["acme", "library", stored.document_id] = (stored, [])
+    job = AccessJob(
+        job_id="change",
+        principal=Principal("acme"),
+        index="library",
+        object_name="",
+        document=replace(stored, oids=("ann",), generation=2),
+    )
+    long_ago = datetime.now(UTC) - timedelta(seconds=61)
+    rig.jobs.records["acme", "change"] = (
+        Status(State.QUEUED, failure=EARLIER_JOBS_PENDING, waiting_since=long_ago),
+        1,
+    )
+    rig.queue.earlier_jobs = 5  # more than the attempts
+    rig.queue.put(job, attempt=2)
+    rig.start()
+    await rig.wait_until_queue_is_empty()
+    assert rig.state(job) is State.SUCCEEDED
+    assert not rig.queue.dead
+    waiting = [status for _, status in rig.jobs.history if status.state is State.QUEUED]
+    assert len(waiting) == 5
+    assert {(status.failure, status.waiting_since) for status in waiting} == {(EARLIER_JOBS_PENDING, long_ago)}
 
 
 async def test_a_clock_set_back_fails_no_job(rig: Rig) -> None:

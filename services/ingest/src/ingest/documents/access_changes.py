@@ -3,12 +3,16 @@
 import contextlib
 from dataclasses import replace
 
-from servicekit.errors import NotFound, StaleGeneration, Unavailable
+from servicekit.errors import NotFound, StaleGeneration
 
 from ingest.documents.index_writer import EarlierJobsEnded
 from ingest.documents.report import Report
 from ingest.domain import AccessJob, Document, State
 from ingest.ports import Index
+
+
+class EarlierJobsPending(Exception):
+    """Jobs that were accepted earlier for the index have not ended. The job must run again later."""
 
 
 class AccessChanges:
@@ -34,7 +38,8 @@ class AccessChanges:
         Raises:
             NotFound: The document does not exist, or the caller may not see it.
             StaleGeneration: The index has a newer version.
-            Unavailable, DeadlineExceeded: Older jobs have not ended, or the index does not answer.
+            EarlierJobsPending: Earlier jobs for the index have not ended.
+            Unavailable, DeadlineExceeded: The index does not answer.
             OwnershipLost: Another worker runs the job, or the job was cancelled.
         """
         requested = job.document
@@ -49,7 +54,7 @@ class AccessChanges:
         if stored.generation > requested.generation:
             raise StaleGeneration("The index already has a newer version of the document.")
         if not await earlier_jobs_ended():
-            raise Unavailable("Jobs that were accepted earlier for the index have not ended yet.")
+            raise EarlierJobsPending
         members = await self._members_within(job, stored)
         await report.commit()
         changed = False

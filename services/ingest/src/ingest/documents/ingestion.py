@@ -51,6 +51,7 @@ class Ingestion:
 
         Raises:
             CausewayError: As `FileIngestion.run`, `TextIngestion.run` and `AccessChanges.run`.
+            EarlierJobsPending: Earlier jobs for the index have not ended.
             NotSupported: The worker does not know this kind of job.
             OwnershipLost: Another worker runs the job, or the job has ended.
         """

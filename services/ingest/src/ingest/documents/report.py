@@ -10,7 +10,7 @@ from typing import Any, Self
 import structlog
 from servicekit.errors import Conflict, Unavailable
 
-from ingest.domain import Failure, Job, JobWarning, Outcome, Progress, State, Status
+from ingest.domain import EARLIER_JOBS_PENDING, Failure, Job, JobWarning, Outcome, Progress, State, Status
 from ingest.ports import Jobs
 
 _log = structlog.get_logger(__name__)
@@ -70,6 +70,7 @@ class Report:
         self._has_unrecorded_state = False
         self._pending: asyncio.Task[None] | None = None
         self._ownership_lost: OwnershipLost | None = None
+        self._waiting_for_jobs_since: datetime | None = None  # since previous attempts have waited for earlier jobs
         self._stage_start = time.monotonic()
         self._stage_seconds: dict[str, float] = {}
 
@@ -193,6 +194,15 @@ class Report:
         since = self._status.waiting_since or datetime.now(UTC)
         await self._requeue(failure, counted_attempts=self.counted_attempts - 1, waiting_since=since)
 
+    async def record_wait_for_earlier_jobs(self) -> None:
+        """Record that the attempt ended because earlier jobs have not ended. The attempt does not count.
+
+        Raises:
+            Unavailable: The state cannot be recorded.
+        """
+        since = self._waiting_for_jobs_since or datetime.now(UTC)
+        await self._requeue(EARLIER_JOBS_PENDING, counted_attempts=self.counted_attempts - 1, waiting_since=since)
+
     async def record_failure(self, failure: Failure) -> None:
         """Record that the attempt failed; another attempt may follow.
 
@@ -271,13 +281,17 @@ class Report:
         is_first_read, (existing, self._revision) = not self._status.counted_attempts, found
         if existing.state.is_final or existing.attempt > self._status.attempt:
             raise OwnershipLost(existing)
+        waiting_since = existing.waiting_since if is_first_read else self._status.waiting_since
+        if is_first_read and existing.failure == EARLIER_JOBS_PENDING:
+            # The time limit of an outage does not apply to this wait.
+            self._waiting_for_jobs_since, waiting_since = waiting_since, None
         self._status = replace(
             self._status,
             created_at=existing.created_at,
             trace_id=existing.trace_id,
             committing=existing.committing or self._status.committing,
             counted_attempts=existing.counted_attempts if is_first_read else self._status.counted_attempts,
-            waiting_since=existing.waiting_since if is_first_read else self._status.waiting_since,
+            waiting_since=waiting_since,
             # If the previous attempt stored the document and then crashed, only its record has the warnings.
             warnings=existing.warnings if is_first_read else self._status.warnings,
             warning_count=existing.warning_count if is_first_read else self._status.warning_count,

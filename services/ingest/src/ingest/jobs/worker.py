@@ -28,6 +28,7 @@ from servicekit.errors import (
 )
 from servicekit.tasks import cancel_and_wait
 
+from ingest.documents.access_changes import EarlierJobsPending
 from ingest.documents.ingestion import Ingestion
 from ingest.documents.report import OwnershipLost, Report
 from ingest.domain import Failure, Outcome, State
@@ -203,6 +204,12 @@ class Worker:
             result = await self._ingestion.run(delivery.job, report, delivery.earlier_jobs_ended)
         except OwnershipLost:
             raise
+        except EarlierJobsPending:
+            # Each earlier job ends, so this wait is neither a failure nor an outage, and has no time limit.
+            log.info("the job waits for earlier jobs")
+            await self._settle(delivery, report.record_wait_for_earlier_jobs)
+            await self._redeliver(delivery, self._redelivery_delay(delivery))
+            return
         except asyncio.CancelledError:
             with contextlib.suppress(OwnershipLost, Unavailable, TimeoutError):
                 async with asyncio.timeout(_INTERRUPTION_SECONDS):

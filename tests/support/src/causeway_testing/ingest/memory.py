@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import math
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -281,7 +282,13 @@ class MemoryJobs:
 
 
 class MemoryQueue:
-    """A queue that redelivers returned jobs."""
+    """A queue that redelivers returned jobs.
+
+    Attributes:
+        earlier_jobs: Number of times that a delivery still reports that earlier jobs have not ended.
+    """
+
+    earlier_jobs: float = math.inf
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[tuple[Job, int, Mapping[str, str]]] = asyncio.Queue()
@@ -324,8 +331,9 @@ class MemoryDelivery:
         self.headers = headers
 
     async def earlier_jobs_ended(self) -> bool:
-        """Return False: the queue does not track earlier jobs."""
-        return False
+        """Return whether the queue has reported earlier jobs as often as `MemoryQueue.earlier_jobs`."""
+        self._queue.earlier_jobs -= 1
+        return self._queue.earlier_jobs < 0
 
     async def extend(self) -> None:
         """Count a heartbeat."""
