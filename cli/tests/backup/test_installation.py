@@ -1,5 +1,9 @@
-"""The addresses of an installation that is backed up."""
+"""The installation that is backed up: its addresses, and the end of a stack that the command has started."""
 
+import asyncio
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,3 +40,29 @@ async def test_the_url_of_nats(
     with pytest.raises(Unreachable, match=f"NATS does not answer at {expected} "):
         async with installation.opened(nats_url, retriever, tmp_path):
             pass
+
+
+@pytest.mark.parametrize("received", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_started_stack(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: signal.Signals
+) -> None:
+    """A signal during a backup stops the stack that the command has started. The exit code is 130."""
+    calls: list[str] = []
+
+    class Stack:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            calls.append("created")
+
+        async def start_store(self, *, within: float) -> None:
+            os.kill(os.getpid(), received)
+            await asyncio.sleep(within)
+
+        async def stop(self) -> None:
+            calls.append("stopped")
+
+        def kill(self) -> None:
+            calls.append("killed")
+
+    monkeypatch.setattr(installation, "Stack", Stack)
+    result = cli("backup", tmp_path / "backup", "--data-dir", tmp_path / "data")
+    assert (result.exit_code, result.stderr, calls) == (130, "", ["created", "stopped"])

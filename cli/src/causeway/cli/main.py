@@ -1,5 +1,6 @@
 """The command line: its commands, and the conversion of errors to messages and exit codes."""
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -31,6 +32,7 @@ _FIRST_STEPS = (
     "causeway ingest examples/corpus --index handbook",
     'causeway ask "When will the pivot bearing be renewed?" --index handbook',
 )
+_EXIT_INTERRUPTED = 130
 _MORE = "`causeway COMMAND --help` shows each command's examples and exit codes."
 
 
@@ -174,3 +176,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except CommandError as error:
         render.line(render.console(stderr=True), f"causeway: {error}", "red")
         sys.exit(error.exit_code)
+    except asyncio.CancelledError:  # `cancelled_by_signals` has cancelled the command
+        sys.exit(_EXIT_INTERRUPTED)

@@ -91,7 +91,7 @@ async def _demo(sources: list[Source], within: float, *, keep: bool, verbose: bo
                 await stack.stop()
     except asyncio.CancelledError:
         failed = False
-        raise KeyboardInterrupt from None
+        raise
     finally:
         if failed:
             render.line(err, f"data and logs are in {directory}", "yellow")
