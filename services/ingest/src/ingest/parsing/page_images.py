@@ -20,7 +20,7 @@ _MAX_LETTERS = 20
 """Maximum number of letters over an image that is read. With more, it is a background or a scan with a text layer.
 """
 _MAX_IMAGES = 500
-"""Number of different images of a document after which no further pages are searched. Small images do not count."""
+"""Maximum number of different images of a document that are read. Small images do not count."""
 _MAX_OBJECTS = 1000
 """Maximum number of objects of a page that are examined, of any kind."""
 
@@ -41,7 +41,7 @@ class PageImages:
         self._scans = scans
         self._seen: set[bytes] = set()
         self._count = 0
-        self._reported_limit = False
+        self._is_limit_exceeded = False
 
     def scans(self, number: int) -> Iterator[Scan | Omission]:
         """Yield the large images of a page that has text, as drawn on the page, and an omission for unread images.
@@ -49,23 +49,24 @@ class PageImages:
         Args:
             number: The number of the page, from 0.
         """
-        if self._scans is ScanMode.OFF or self._reported_limit:
+        if self._scans is ScanMode.OFF or self._is_limit_exceeded:
             return
         small = left_out = 0
-        max_objects = 0 if self._count >= _MAX_IMAGES else _MAX_OBJECTS
         large: list[Box] = []
         page = self._document[number]
         try:
             width, height = page.get_size()
             with contextlib.suppress(pdfium.PdfiumError):
-                for box in self._new(page, max_objects):
+                for box in self._new(page):
                     share = _area(box) / (width * height)
-                    if share >= _MIN_READ_SHARE:
+                    if share < _MIN_READ_SHARE:
+                        small += share >= _MIN_REPORTED_SHARE
+                    elif self._count < _MAX_IMAGES:
                         large.append(box)
-                    elif share >= _MIN_REPORTED_SHARE:
-                        small += 1
-                self._count += len(large)
-                for box, _ in _images(page, max_objects, raw.FPDFPage_CountObjects(page)):
+                        self._count += 1
+                    else:
+                        self._is_limit_exceeded = True
+                for box, _ in _images(page, _MAX_OBJECTS, raw.FPDFPage_CountObjects(page)):
                     left_out += _area(box) / (width * height) >= _MIN_READ_SHARE
             if self._scans is ScanMode.READ:
                 yield from _cut_out(page, number, large)
@@ -76,24 +77,19 @@ class PageImages:
             subject = "An image on the page was" if unread == 1 else f"{unread} images on the page were"
             reason = " too small to be read." if self._scans is ScanMode.READ else f" not read.{self._scans.advice}"
             yield Omission("Unreadable", subject + reason, number + 1)
-        if left_out and max_objects:
+        if left_out:
             limit = f"Images are searched among the first {_MAX_OBJECTS} objects of a page."
             yield Omission("TooLarge", f"Large images on the page were not read: {left_out}. {limit}", number + 1)
-        elif left_out:
-            self._reported_limit = True
+        if self._is_limit_exceeded:
             limit = f"The limit is {_MAX_IMAGES} images of a document."
-            yield Omission("TooLarge", f"Images on this page and on later pages were not read. {limit}", number + 1)
+            message = f"Further images on this page and on later pages were not read. {limit}"
+            yield Omission("TooLarge", message, number + 1)
 
-    def _new(self, page: pdfium.PdfPage, max_objects: int) -> Iterator[Box]:
-        """Yield the boxes of images that are not on an earlier page and have little text over them.
-
-        Args:
-            page: The page.
-            max_objects: Maximum number of the page's objects that are examined.
-        """
+    def _new(self, page: pdfium.PdfPage) -> Iterator[Box]:
+        """Yield the boxes of images that are not on an earlier page and have little text over them."""
         text = page.get_textpage()
         try:
-            for box, image in _images(page, 0, min(raw.FPDFPage_CountObjects(page), max_objects)):
+            for box, image in _images(page, 0, min(raw.FPDFPage_CountObjects(page), _MAX_OBJECTS)):
                 digest = _digest(image)
                 letters = "".join(text.get_text_bounded(*box).split())
                 if digest not in self._seen and len(letters) <= _MAX_LETTERS:

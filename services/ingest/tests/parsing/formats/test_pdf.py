@@ -194,7 +194,8 @@ def test_a_scanned_page_among_others_is_an_omission(read_parts: Callable[..., li
             2,
             [(1, "Large images on the page were not read: 1."), (2, "Large images on the page were")],
         ),
-        ("_MAX_IMAGES", 1, [(2, "Images on this page and on later pages were not read. The limit is 1 images")]),
+        ("_MAX_IMAGES", 2, [(2, "Further images on this page and on later pages were not read. The limit is 2")]),
+        ("_MAX_IMAGES", 3, [(2, "Further images on this page and on later pages were not read. The limit is 3")]),
     ],
 )
 def test_images_after_a_limit(
@@ -216,7 +217,7 @@ def test_images_after_a_limit(
     assert [page for page, _ in found] == [page for page, _ in omissions]
     for (_, message), (_, expected) in zip(found, omissions, strict=True):
         assert message.startswith(expected)
-    assert sum(isinstance(part, Scan) for part in parts) == 2
+    assert sum(isinstance(part, Scan) for part in parts) == (2 if limit == "_MAX_OBJECTS" else value)
 
 
 def test_small_images_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,15 +54,10 @@ class DocumentPictures:
             except Refusal:
                 continue  # a vector drawing, or a damaged picture that viewers cannot show either
         if unread:
-            subject = "A picture was" if unread == 1 else f"{unread} pictures were"
-            yield Omission("Unreadable", f"{subject} not read.{self._mode.advice}", number)
+            yield Omission("Unreadable", f"{_not_read(unread)}{self._mode.advice}", number)
         if left_out:
-            subject = "A picture was" if left_out == 1 else f"{left_out} pictures were"
-            limits = (
-                f"The limits are {_MAX_COUNT} pictures of a document and {_MAX_BYTES // 1024**2} MiB for each "
-                "picture."
-            )
-            yield Omission("TooLarge", f"{subject} not read. {limits}", number)
+            limits = f"{_MAX_COUNT} pictures of a document and {_MAX_BYTES // 1024**2} MiB for each picture"
+            yield Omission("TooLarge", f"{_not_read(left_out)} The limits are {limits}.", number)
 
     def _new(self, part: Any) -> Iterator[tuple[str, bytes]]:
         """Yield the names and the contents of the pictures that the document has not had before."""
@@ -74,3 +69,7 @@ class DocumentPictures:
             if name not in self._seen:
                 self._seen.add(name)
                 yield name, image.blob
+
+
+def _not_read(count: int) -> str:
+    return "A picture was not read." if count == 1 else f"{count} pictures were not read."
