@@ -1,0 +1,1 @@
+"""Requests, answers and a gateway for the tests that search answers for secrets (`tests/leaks`)."""
