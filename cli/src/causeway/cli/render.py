@@ -1,5 +1,6 @@
-"""Prints the readable output: colours and bars on a terminal, plain lines elsewhere."""
+"""Prints the output: colours and bars on a terminal, plain lines elsewhere, and JSON for programs."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -35,6 +36,11 @@ def printable(text: str) -> str:
 def line(out: Console, text: str = "", style: str | None = None) -> None:
     """Print one line of any length."""
     out.print(Text(printable(text), style=style or ""), soft_wrap=True)
+
+
+def json_line(out: Console, body: object) -> None:
+    """Print an object as one line of JSON."""
+    out.file.write(json.dumps(body, ensure_ascii=False) + "\n")
 
 
 def piece(out: Console, text: str) -> None:

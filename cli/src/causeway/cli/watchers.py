@@ -1,6 +1,5 @@
 """The progress of an ingest: bars on a terminal, lines elsewhere, JSON for programs."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -45,7 +44,7 @@ class JsonWatcher:
             "warnings": [warning.text for warning in job.warnings] if job else [],
             "warning_count": job.warning_count if job else 0,
         }
-        self._out.file.write(json.dumps(found, ensure_ascii=False) + "\n")
+        render.json_line(self._out, found)
         self._out.file.flush()
 
 

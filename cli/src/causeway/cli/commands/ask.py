@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 import enum
-import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -83,7 +82,7 @@ async def _ask(platform: Client, question: str, overrides: dict[str, object], tr
         if as_json:
             answer = await client.ask_streaming(question, overrides, lambda _: None)
             trace = {"trace": [_step_object(step) for step in answer.trace]} if traced else {}
-            out.file.write(json.dumps(as_object(answer) | trace, ensure_ascii=False) + "\n")
+            render.json_line(out, as_object(answer) | trace)
             return
         answer = await stream(client, out, question, overrides)
         render.footnotes(out, answer, traced=traced)

@@ -1,6 +1,5 @@
 """``causeway documents``: the documents of an index, their passages and their access lists."""
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -61,10 +60,11 @@ def list_documents(
     in the format of GET /documents.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.stored_documents(index, limit))
-    if as_json:
-        _print(found)
-        return
     out = render.console()
+    if as_json:
+        for document in found:
+            render.json_line(out, document)
+        return
     if not found:
         render.line(out, f"The index has no documents; `causeway ingest FILES --index {index}` adds documents.")
         return
@@ -101,10 +101,11 @@ def passages(
         return await library.passages(index, document["document_id"], limit)
 
     found, total = run_with_library(url, data_dir, api_key, read)
-    if as_json:
-        _print(found)
-        return
     out = render.console()
+    if as_json:
+        for passage in found:
+            render.json_line(out, passage)
+        return
     for passage in found:
         headings = " > ".join(passage["headings"])
         render.line(out, f"{passage['sourcepage']}{f' ({headings})' if headings else ''}", "bold")
@@ -147,7 +148,7 @@ def access(
 
     document = run_with_library(url, data_dir, api_key, change)
     if as_json:
-        _print([document])
+        render.json_line(render.console(), document)
     else:
         render.line(render.console(), f"{document['sourcefile']}: {_readers(document)}")
 
@@ -173,9 +174,3 @@ def _size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} {_SIZES[-1]}"
-
-
-def _print(objects: list[dict[str, Any]]) -> None:
-    out = render.console()
-    for item in objects:
-        out.file.write(json.dumps(item, ensure_ascii=False) + "\n")

@@ -1,7 +1,6 @@
 """``causeway index``: the indexes, their settings, and rebuilds for another model or language."""
 
 import enum
-import json
 from typing import Annotated, Any
 
 import typer
@@ -111,7 +110,7 @@ def list_indexes(
     out = render.console()
     if as_json:
         for index in found:
-            _print(index)
+            render.json_line(out, index)
         return
     if not found:
         render.line(out, "There are no indexes; `causeway ingest FILES --index NAME` creates an index.")
@@ -149,7 +148,7 @@ def show(
 
     index, rebuild = run_with_library(url, data_dir, api_key, read)
     if as_json:
-        _print({**index, "rebuild": rebuild})
+        render.json_line(render.console(), {**index, "rebuild": rebuild})
         return
     out = render.console()
     _show_settings(index, as_json=False)
@@ -249,7 +248,7 @@ def rebuild(
 
     last = run_with_library(url, data_dir, api_key, begin)
     if as_json:
-        _print(last)
+        render.json_line(render.console(), last)
     else:
         render.line(render.console(), rebuilding.sentence(last), "red" if last["state"] == "failed" else None)
         if last["state"] == "running":
@@ -281,7 +280,7 @@ def delete(
     if not run_with_library(url, data_dir, api_key, remove):
         raise typer.Exit(1)
     if as_json:
-        _print({"index_name": name, "deleted": True})
+        render.json_line(render.console(), {"index_name": name, "deleted": True})
     else:
         render.line(render.console(), f"deleted: {name}")
 
@@ -316,7 +315,7 @@ def _own(index: dict[str, Any]) -> dict[str, str]:
 
 def _show_settings(index: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        _print(index)
+        render.json_line(render.console(), index)
         return
     out = render.console()
     render.line(out, str(index["index_name"]), "bold")
@@ -325,7 +324,3 @@ def _show_settings(index: dict[str, Any], *, as_json: bool) -> None:
     rows = [("embedding", str(index["embedding"])), ("language", _LEGACY if language == "legacy" else language)]
     rows += [(setting, own.get(setting, "platform default")) for setting in (*Setting,)]
     render.table(out, ("Setting", ""), rows)
-
-
-def _print(body: object) -> None:
-    render.console().file.write(json.dumps(body, ensure_ascii=False) + "\n")

@@ -1,7 +1,6 @@
 """``causeway jobs``: lists jobs, shows the lanes of the queue, cancels jobs, and submits failed jobs again."""
 
 import enum
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -117,7 +116,7 @@ def lanes(
     out = render.console()
     if as_json:
         for lane in found:
-            out.file.write(json.dumps(lane) + "\n")
+            render.json_line(out, lane)
         return
     rows = [
         (str(lane["lane"]), str(lane["jobs"]), "no limit" if lane["places"] is None else str(lane["places"]))
@@ -146,7 +145,7 @@ def replay(
     )
     out = render.console()
     if as_json:
-        out.file.write(json.dumps({"replayed": found.replayed, "not_found": found.not_found}) + "\n")
+        render.json_line(out, {"replayed": found.replayed, "not_found": found.not_found})
     else:
         for job_id in found.replayed:
             render.line(out, f"submitted again: {job_id}")
@@ -180,7 +179,7 @@ def cancel(
         refused = isinstance(outcome, RequestRefused)
         if as_json:
             entry = {"id": job_id, "cancelled": not refused, "message": str(outcome) if refused else None}
-            out.file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            render.json_line(out, entry)
         elif refused:
             render.line(out, f"{job_id}: {outcome}", "red")
         else:
@@ -202,7 +201,7 @@ def _show(found: Sequence[dict[str, Any]], nothing: str, *, as_json: bool) -> No
     out = render.console()
     if as_json:
         for job in found:
-            out.file.write(json.dumps(job, ensure_ascii=False) + "\n")
+            render.json_line(out, job)
         return
     if not found:
         render.line(out, nothing)

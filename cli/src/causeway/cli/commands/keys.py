@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import json
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -111,7 +110,7 @@ def create(
     asyncio.run(_add(resolve_nats(nats_url, data_dir), replicas, record))
     out, err = render.console(), render.console(stderr=True)
     if as_json:
-        out.file.write(json.dumps({"key": key, **_as_object(record)}, ensure_ascii=False) + "\n")
+        render.json_line(out, {"key": key, **_as_object(record)})
         return
     render.line(
         err, f"API key {record.id} of {record.user!r}, tenant {record.tenant!r}, roles {', '.join(role_names)}."
@@ -139,7 +138,7 @@ def list_keys(
     out = render.console()
     if as_json:
         for key in found:
-            out.file.write(json.dumps(_as_object(key), ensure_ascii=False) + "\n")
+            render.json_line(out, _as_object(key))
         return
     if not found:
         suffix = f" of tenant {tenant!r}" if tenant else ""
@@ -178,7 +177,7 @@ def revoke(
     out = render.console()
     for key in asyncio.run(_revoke(url, replicas, ids)):
         if as_json:
-            out.file.write(json.dumps({"id": key.id, "revoked": True}) + "\n")
+            render.json_line(out, {"id": key.id, "revoked": True})
         else:
             render.line(out, f"{key.id} ({key.name}) is revoked.")
 

@@ -1,6 +1,5 @@
 """``causeway responses``: lists, cancels and deletes the stored responses of all users."""
 
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
@@ -62,7 +61,7 @@ def list_responses(
     out = render.console()
     if as_json:
         for response in found:
-            out.file.write(json.dumps(response, ensure_ascii=False) + "\n")
+            render.json_line(out, response)
     elif found:
         rows = [[_cell(response, name) for name in _LISTED] for response in found]
         render.table(out, [_LABELS[name] for name in _LISTED], rows)
@@ -82,7 +81,7 @@ def show(
     found = run_with_library(url, data_dir, api_key, lambda library: library.response(response_id))
     out = render.console()
     if as_json:
-        out.file.write(json.dumps(found, ensure_ascii=False) + "\n")
+        render.json_line(out, found)
         return
     for name, label in _LABELS.items():
         if found.get(name) is not None:
@@ -156,7 +155,7 @@ def _show_results(found: Sequence[tuple[str, str]], done: str, *, as_json: bool)
     for response_id, refused in found:
         if as_json:
             entry = {"id": response_id, done: not refused, "message": refused or None}
-            out.file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            render.json_line(out, entry)
         elif refused:
             render.line(out, f"{response_id}: {refused}", "red")
         else:

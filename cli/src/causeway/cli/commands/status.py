@@ -1,7 +1,6 @@
 """``causeway status``: the services and their health."""
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,7 +56,7 @@ async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> b
     out = render.console()
     if as_json:
         found = {"url": url, "ready": ready, "services": services}
-        out.file.write(json.dumps(found, ensure_ascii=False) + "\n")
+        render.json_line(out, found)
         return ready
     render.line(out, f"{url} is {'ready' if ready else 'not ready'}", "bold")
     rows = [

@@ -85,7 +85,7 @@ async def _up(data_dir: Path, port: int, within: float, auth: AuthMode, *, verbo
             with render.StartProgress(err) as progress:
                 await stack.start(progress.update, within=within)
             if as_json:
-                render.line(out, json.dumps(stack.public_description()))
+                render.json_line(out, stack.public_description())
             else:
                 welcome(out, stack, auth)
             out.file.flush()

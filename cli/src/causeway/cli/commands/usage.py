@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import json
 import math
 import time
 from typing import Annotated
@@ -68,7 +67,7 @@ def usage(
     if as_json:
         for group, total in found.items():
             members = dict(zip(groups, group, strict=True))
-            out.file.write(json.dumps({**members, **dataclasses.asdict(total)}, ensure_ascii=False) + "\n")
+            render.json_line(out, {**members, **dataclasses.asdict(total)})
         return
     if not found:
         render.line(out, "There is no usage in this period.")

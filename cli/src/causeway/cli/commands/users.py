@@ -1,6 +1,5 @@
 """``causeway users``: deletes the stored data of a user."""
 
-import json
 from typing import Annotated
 
 import typer
@@ -49,7 +48,7 @@ def delete(
 
     deleted = run_with_library(url, data_dir, api_key, remove)
     if as_json:
-        render.line(render.console(), json.dumps({"user": name, "deleted": deleted}))
+        render.json_line(render.console(), {"user": name, "deleted": deleted})
     else:
         counts = ", ".join(f"{count} {kind}" for kind, count in deleted.items())
         render.line(render.console(), f"deleted: {counts}")
