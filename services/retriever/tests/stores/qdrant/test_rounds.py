@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
@@ -12,9 +12,12 @@ from retriever.domain.document import Document
 from retriever.domain.index import Fusion, IndexSettings
 from retriever.domain.query import Mode, Query
 from retriever.domain.scope import EVERYTHING
+from retriever.stores.qdrant import collection as collections
+from retriever.stores.qdrant import unsettled
 from retriever.stores.qdrant.collection import QdrantCollection
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.node import Method, Node
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit.principal import LOCAL
 
@@ -25,23 +28,47 @@ TEXTS = [
 ]
 
 
-_QUIET_PAUSES = 20
-_PAUSE_SECONDS = 0.01
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SECONDS = 10.0
+_QUIET_TURNS = 200
+"""More turns of the event loop than a search needs from a response to its next call."""
+
+
+class CountedNode(Node):
+    """A node that counts the running calls of all nodes."""
+
+    running: ClassVar[int] = 0
+
+    async def call(self, seconds: float, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
+        CountedNode.running += 1
+        try:
+            return await super().call(seconds, method, *args, **options)
+        finally:
+            CountedNode.running -= 1
+
+
+async def opened(server: Server) -> QdrantStore:
+    """Open a store on the server. It repeats no call, because a round may take long on a busy machine."""
+    node = CountedNode.from_url(server.url, None, _SECONDS)
+    return await QdrantStore.open(Connection([node], _SECONDS, try_seconds=_SECONDS), Layout())
 
 
 class Rounds:
     """Counts the rounds of calls to a server. A round has the calls that arrive before the server answers any of
     them.
 
-    The server answers all calls of a round together, when no further call has arrived during several short pauses.
-    One long pause would end a round too early if the process got no CPU time meanwhile.
+    The server answers all calls of a round together, when the client can make no further call without a response.
+    This is so if all running calls have arrived, and the event loop has nothing else to do. (A search uses no
+    threads.) The time does not matter, so a busy machine does not change the rounds.
     """
 
     def __init__(self, server: Server) -> None:
         self.calls: list[tuple[str, int]] = []
         self.count = 0
-        self._held: asyncio.Future[None] | None = None
-        self._release: asyncio.TimerHandle | None = None
+        self._held: list[asyncio.Future[None]] = []
+        self._ending: asyncio.Task[None] | None = None
         server.before = self._before
 
     def of(self, name: str) -> list[int]:
@@ -51,29 +78,37 @@ class Rounds:
     async def _before(self, name: str) -> None:
         if name == "Count":  # counts of languages, which only the next search needs
             return
-        loop = asyncio.get_running_loop()
-        if self._held is None:
-            self._held = loop.create_future()
+        if not self._held:
             self.count += 1
+            self._ending = asyncio.create_task(self._end_round())
         self.calls.append((name, self.count))
-        if self._release is not None:
-            self._release.cancel()
-        self._release = loop.call_later(_PAUSE_SECONDS, self._answer, _QUIET_PAUSES)
-        await asyncio.shield(self._held)
+        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held.append(held)
+        await held
 
-    def _answer(self, pauses: int) -> None:
-        if pauses > 1:
-            self._release = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._answer, pauses - 1)
-        elif self._held is not None:
-            self._held.set_result(None)
-            self._held = None
+    async def _end_round(self) -> None:
+        quiet_turns = 0
+        while quiet_turns < _QUIET_TURNS:
+            await asyncio.sleep(0)
+            quiet_turns = quiet_turns + 1 if CountedNode.running == len(self._held) else 0
+        held, self._held = self._held, []
+        for call in held:
+            if not call.done():
+                call.set_result(None)
+
+
+@pytest.fixture(autouse=True)
+def _states_stay_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the cached states until `expire`. Otherwise a slow search would read them again."""
+    monkeypatch.setattr(collections, "_CURRENT_SECONDS", 3600.0)
+    monkeypatch.setattr(unsettled, "_FRESH_SECONDS", 3600.0)
 
 
 @asynccontextmanager
 async def filled() -> AsyncIterator[tuple[Server, Bench, QdrantStore]]:
     """Yield a server with an index of two documents, and the retriever that stored them."""
     async with serving() as server:
-        store = await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout())
+        store = await opened(server)
         bench = await Bench.open(store)
         await bench.put(Document("a", generation=1), TEXTS[:12])
         await bench.put(Document("b", generation=1), TEXTS[12:])
@@ -184,7 +219,7 @@ async def test_settings_of_another_retriever_apply_to_the_next_search() -> None:
 @asynccontextmanager
 async def _another(server: Server) -> AsyncIterator[tuple[Bench, QdrantCollection]]:
     """Open a second retriever on the server, and give its view of the collection."""
-    store = await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout())
+    store = await opened(server)
     bench = await Bench.open(store)
     found = await store.find(LOCAL.tenant, INDEX)
     assert found is not None
