@@ -322,7 +322,7 @@ async def test_the_failure_of_a_remote_detector_blocks(stub: Stub, detector: Det
     response = await stub.DetectText(_text_request(_hap(pb.ACTION_REPORT), texts=["x"]))
     assert response.verdicts[0].action == pb.ACTION_BLOCK
     (failure,) = response.failures
-    assert (failure.status, failure.message) == (429, "detector request failed for `hap`: told to")
+    assert (failure.status, failure.message) == (429, "detector request failed for `hap`: a scripted failure")
 
 
 async def test_a_client_that_cancels_stops_the_remote_detector(stub: Stub, detector: DetectorStub) -> None:

@@ -78,4 +78,4 @@ async def test_a_failure_may_be_allowed(workers: ThreadPool) -> None:
     ]
     (verdict,), failures = await judge(["poison x y"], rules, DetectionContext(), workers)
     assert (verdict.action, verdict.redacted_text) == (Action.REDACT, "poison x #")
-    assert failures == [Failure("x", "the detector was told to fail")]
+    assert failures == [Failure("x", "a scripted failure")]

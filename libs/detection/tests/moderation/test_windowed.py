@@ -189,7 +189,7 @@ async def test_a_failure_blocks_unless_the_rule_allows_it(workers: ThreadPool, o
     assert client.blocked is (on_error is OnError.BLOCK)
     assert client.released[0] == ("Fine." if client.blocked else "Fine. So poison. And on")
     failures = [failure for step in client.steps for failure in step.failures]
-    assert failures == [Failure("judge", "the detector was told to fail")]
+    assert failures == [Failure("judge", "a scripted failure")]
 
 
 async def test_a_reached_time_limit_releases_no_text(workers: ThreadPool) -> None:

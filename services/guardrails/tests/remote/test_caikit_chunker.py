@@ -79,7 +79,7 @@ class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
         self.unary_texts.append(request.text)
         await self.may_respond.wait()
         if self.status is not None:
-            await context.abort(self.status, "told to")
+            await context.abort(self.status, "a scripted failure")
         if self.responses is not None:
             return pb.TokenizationResults(
                 results=[pb.Token(end=response.processed_index) for response in self.responses]

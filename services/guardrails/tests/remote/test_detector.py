@@ -166,7 +166,7 @@ async def test_an_empty_span_means_the_whole_text(stub: DetectorStub, session: a
 async def test_errors_keep_their_status(stub: DetectorStub, session: aiohttp.ClientSession, status: int) -> None:
     """A server's refusal is a failure with the server's status and message."""
     stub.status = status
-    with pytest.raises(DetectorFailed, match=r"^detector request failed for `hap`: told to$") as raised:
+    with pytest.raises(DetectorFailed, match=r"^detector request failed for `hap`: a scripted failure$") as raised:
         await slow(_factory(session, stub.url)).judge(["x"], DetectionContext())
     assert raised.value.status == status
 

@@ -85,7 +85,7 @@ class Chunkers(chunkers_pb2_grpc.ChunkersServiceServicer):
             return ()
         [cut] = matching
         if cut.fails:
-            await context.abort(grpc.StatusCode.INTERNAL, "told to")
+            await context.abort(grpc.StatusCode.INTERNAL, "a scripted failure")
         return [end for end in cut.ends if end <= len(text)]
 
     def _record_model(self, context: Any) -> None:

@@ -34,7 +34,7 @@ class ScriptedDetector:
         self._phrase = phrase
         self._poison = poison
         self._spans = spans
-        self._error = error or DetectorFailed("the detector was told to fail")
+        self._error = error or DetectorFailed("a scripted failure")
 
     def detect(self, text: str) -> list[Detection]:
         """See `Detector.detect`."""

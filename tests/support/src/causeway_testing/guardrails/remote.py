@@ -70,7 +70,7 @@ class DetectorStub:
         finally:
             self.running -= 1
         if self.status != 200:
-            return web.json_response({"code": self.status, "message": "told to"}, status=self.status)
+            return web.json_response({"code": self.status, "message": "a scripted failure"}, status=self.status)
         found = [self._found(text) for text in body["contents"]] if "contents" in body else self.flat
         return web.Response(body=msgspec.json.encode(found) if self.raw is None else self.raw)
 
