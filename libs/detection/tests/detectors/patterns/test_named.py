@@ -1,5 +1,7 @@
 """detection.detectors.patterns.named: the findings of the named patterns, and how little text they hold back."""
 
+from collections.abc import Iterable
+
 import pytest
 from detection.detectors.patterns.detector import PatternDetector
 from detection.detectors.patterns.matching import Limits, Matcher
@@ -162,12 +164,21 @@ def test_only_text_of_a_possible_detection_is_held(name: str, data: st.DataObjec
     alphabet = "".join(sorted(set("".join(_SAMPLES[name])))) + " x,"
     fragments = [sample[:end] for sample in _SAMPLES[name] for end in range(1, len(sample) + 1)]
     texts = st.lists(st.one_of(st.text(alphabet, max_size=6), st.sampled_from(fragments)), max_size=4)
-    text = "".join(data.draw(texts))
+    _check_held("".join(data.draw(texts)), name)
+
+
+def test_a_number_after_a_keyword_waits_for_the_text_after_it() -> None:
+    """A keyword before a number identifies the number. The stream still holds it until the text after it is known,
+    because a keyword may follow, too.
+    """
+    _check_held("1-555-1234567 (FAX-5551234567 ", "us-phone-number")
+
+
+def _check_held(text: str, name: str) -> None:
     detector = _DETECTORS[name]
-    stream, reported, decided = detector.stream(), 0, 0
+    stream, decided = detector.stream(), 0
     for character in text:
-        decided, detections = stream.feed(character, False)
-        reported += len(detections)
+        decided, _ = stream.feed(character, False)
     if decided == len(text):
         return
     ends = {sample[start:] for sample in _SAMPLES[name] for start in range(len(sample) + 1)}
@@ -176,14 +187,23 @@ def test_only_text_of_a_possible_detection_is_held(name: str, data: st.DataObjec
         if len(held) >= 13:
             return
         ends = {end[:-1] + digit for end in ends if end for digit in "0123456789"} | ends
+    befores = [text[:decided]]
+    if any(detection.start == decided for detection in detector.detect(text + "\n")):
+        befores.append("\n")  # without the keyword before the number
+    assert any(_may_become_detection(detector, before, text[decided:], ends) for before in befores)
+
+
+def _may_become_detection(detector: PatternDetector, before: str, held: str, ends: Iterable[str]) -> bool:
+    """Return whether the held text becomes a detection, or a longer one, if one of the ends follows it."""
+    text = before + held
     ended = detector.detect(text + "\n")  # the text after a number may identify it
-    witnesses = [text + end + after for end in ends for after in ("", " ")]
-    assert any(
-        detection.start == decided
+    return any(
+        detection.start == len(before)
         and detection.end is not None
         and (detection.end >= len(text) or detection not in ended)
-        for witness in witnesses
-        for detection in detector.detect(witness)
+        for end in ends
+        for after in ("", " ")
+        for detection in detector.detect(text + end + after)
     )
 
 
