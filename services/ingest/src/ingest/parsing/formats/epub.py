@@ -16,7 +16,7 @@ from ingest.parsing.frames import Request
 from ingest.parsing.office import packages
 from ingest.parsing.office.packages import Package
 from ingest.parsing.refusals import TooLarge, Unreadable
-from ingest.parsing.text.clean import flat
+from ingest.parsing.text.clean import flat, language_tag
 from ingest.parsing.text.decode import decode
 from ingest.parsing.text.outline import Outline
 
@@ -59,7 +59,7 @@ def parse(request: Request) -> Iterator[Part]:
                 raise TooLarge.characters(request.max_characters)
             # A heading from the chapter's <title> would replace the heading with the title of the book.
             html.fill(outline, LexborHTMLParser(_TITLE.sub("", source)))
-    yield Head("application/epub+zip", language=language if language.replace("-", "").isalnum() else "")
+    yield Head("application/epub+zip", language=language_tag(language))
     sections = outline.end_page()
     if all(section.text in section.headings for section in sections):  # only headings
         raise Unreadable("The book has no text. Its pages may be pictures.")

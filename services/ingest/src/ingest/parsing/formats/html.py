@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
 from ingest.parsing.refusals import Unreadable
-from ingest.parsing.text.clean import clean, flat
+from ingest.parsing.text.clean import clean, flat, language_tag
 from ingest.parsing.text.decode import data_of, decode
 from ingest.parsing.text.outline import Outline
 from ingest.parsing.text.tables import rows
@@ -65,7 +65,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     tree = LexborHTMLParser(_source(data_of(request)))
     root = tree.root
     language = (root.attributes.get("lang") or "") if root is not None else ""
-    yield Head("text/html", language=language if language.replace("-", "").isalnum() else "")
+    yield Head("text/html", language=language_tag(language))
     outline = Outline()
     fill(outline, tree)
     sections = outline.end_page()
@@ -196,8 +196,7 @@ class _Walk:
         caption = table.css_first("caption")
         if caption is not None:
             self._outline.block(flat(caption.text(separator=" ")))
-        for number, line in enumerate(rows(header, lines)):
-            self._outline.block(line, tight=number > 0 or caption is not None, whole=True)
+        self._outline.rows(rows(header, lines), tight=caption is not None)
 
 
 def _texts(

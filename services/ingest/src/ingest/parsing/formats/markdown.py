@@ -60,8 +60,7 @@ def _fill(outline: Outline, tokens: Sequence[Token]) -> None:
                 table.append([])
             case "table_close":
                 assert table is not None
-                for number, row in enumerate(rows(table[0], table[1:])):
-                    outline.block(row, tight=number > 0, whole=True)
+                outline.rows(rows(table[0], table[1:]))
                 table = None
             case "inline":
                 words = _inline(token.children or ())

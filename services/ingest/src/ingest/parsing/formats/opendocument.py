@@ -11,6 +11,7 @@ from ingest.parsing.frames import Request
 from ingest.parsing.office import odf_text, packages
 from ingest.parsing.refusals import TooLarge, Unreadable
 from ingest.parsing.text import grids
+from ingest.parsing.text.clean import language_tag
 from ingest.parsing.text.outline import Outline
 
 _TYPE = "application/vnd.oasis.opendocument."
@@ -52,8 +53,8 @@ def parse(request: Request) -> Iterator[Head | Page | Omission]:
 
 
 def _language(meta: etree._Element) -> str:
-    language = next((element.text or "" for element in meta.iter("{http://purl.org/dc/elements/1.1/}language")), "")
-    return language if language.replace("-", "").isalnum() else ""
+    elements = meta.iter("{http://purl.org/dc/elements/1.1/}language")
+    return language_tag(next((element.text or "" for element in elements), ""))
 
 
 def _parts(kind: str, body: etree._Element, request: Request) -> Iterator[Page | Omission]:

@@ -20,7 +20,7 @@ from ingest.parsing.page_images import PageImages
 from ingest.parsing.refusals import TooLarge, Unreadable
 from ingest.parsing.scans import MAX_SIDE as SCANNED_SIDE
 from ingest.parsing.scans import ScanMode, encoded
-from ingest.parsing.text.clean import flat
+from ingest.parsing.text.clean import flat, language_tag
 from ingest.parsing.text.layout import Style
 from ingest.parsing.text.lines import HYPHEN, Line
 from ingest.parsing.text.outline import Outline
@@ -130,8 +130,7 @@ def _language(document: pdfium.PdfDocument) -> str:
     length = raw.FPDFCatalog_GetLanguage(document, ctypes.cast(buffer, ctypes.POINTER(raw.FPDF_WCHAR)), len(buffer))
     if not 2 < length <= len(buffer):
         return ""
-    text = buffer.raw[: length - 2].decode("utf-16-le", "ignore").strip()
-    return text if text.replace("-", "").isalnum() and text.isascii() else ""
+    return language_tag(buffer.raw[: length - 2].decode("utf-16-le", "ignore").strip())
 
 
 def lines_of(document: pdfium.PdfDocument, number: int) -> list[Line]:

@@ -17,7 +17,7 @@ from ingest.parsing.office.boxes import Box, reading_order
 from ingest.parsing.office.pictures import DocumentPictures
 from ingest.parsing.refusals import TooLarge, Unreadable
 from ingest.parsing.scans import ScanMode
-from ingest.parsing.text.clean import collapse, flat
+from ingest.parsing.text.clean import collapse, flat, language_tag
 from ingest.parsing.text.outline import Outline
 from ingest.parsing.text.tables import rows
 
@@ -70,8 +70,7 @@ def _language(slides: list[Any]) -> str:
     """Return the language of the first text that declares one."""
     for slide in slides:
         for properties in slide.element.iter(f"{_A}rPr"):
-            language = str(properties.get("lang", ""))
-            if language.replace("-", "").isalnum():
+            if language := language_tag(str(properties.get("lang", ""))):
                 return language
     return ""
 
@@ -88,7 +87,7 @@ def _fill(outline: Outline, slide: Any) -> None:
         elif getattr(shape, "has_table", False):
             _table(outline, shape.table)
         elif getattr(shape, "has_chart", False):
-            _rows(outline, charts.lines(shape.chart.element))
+            outline.rows(charts.lines(shape.chart.element))
         elif shape.has_text_frame:
             _text(outline, shape)
         else:
@@ -126,7 +125,7 @@ def _table(outline: Outline, table: Any) -> None:
     ]
     count = 1 if table.first_row and len(grid) > 1 else 0
     header = grid[0] if count else []
-    _rows(outline, rows(header, [cells for cells in grid[count:] if any(cells)]))
+    outline.rows(rows(header, [cells for cells in grid[count:] if any(cells)]))
 
 
 def _cell(table: Any, cell: Any, row: int, column: int) -> str:
@@ -137,11 +136,6 @@ def _cell(table: Any, cell: Any, row: int, column: int) -> str:
         row -= 1
         cell = table.cell(row, column)
     return "" if cell.is_spanned else flat(cell.text)
-
-
-def _rows(outline: Outline, lines: Iterator[str]) -> None:
-    for number, line in enumerate(lines):
-        outline.block(line, tight=number > 0, whole=True)
 
 
 def _diagram(outline: Outline, slide: Any, shape: Any) -> None:

@@ -23,7 +23,7 @@ from ingest.parsing.office.numbering import Numbers, W, value_of
 from ingest.parsing.office.pictures import DocumentPictures
 from ingest.parsing.refusals import Unreadable
 from ingest.parsing.scans import ScanMode
-from ingest.parsing.text.clean import collapse, flat
+from ingest.parsing.text.clean import collapse, flat, language_tag
 from ingest.parsing.text.outline import Outline
 from ingest.parsing.text.tables import rows
 
@@ -71,7 +71,7 @@ def parse(request: Request) -> Iterator[Part]:
         images = list(DocumentPictures(ScanMode(request.scans)).scans(document.part, 0))
     if not sections and not any(isinstance(image, Scan) for image in images):
         raise Unreadable("The document has no text.")
-    yield Head(_MEDIA_TYPE, language=language if language.replace("-", "").isalnum() else "")
+    yield Head(_MEDIA_TYPE, language=language_tag(language))
     yield Page(0, sections)
     yield from images
 
@@ -160,8 +160,7 @@ class _Body:
             self._blocks(box)
         for reference in other.charts:
             chart = parse_xml(self._document.part.related_parts[reference].blob)
-            for count, line in enumerate(charts.lines(chart)):
-                self._outline.block(line, tight=count > 0, whole=True)
+            self._outline.rows(charts.lines(chart))
 
     def _style_of(self, paragraph: etree._Element) -> _Style:
         properties = paragraph.find(f"{W}pPr")
@@ -222,8 +221,7 @@ class _Body:
         header = [
             " ".join(dict.fromkeys(filter(None, column))) for column in zip(*_padded(grid[:count]), strict=True)
         ]
-        for number, line in enumerate(rows(header, [cells for cells in grid[count:] if any(cells)])):
-            self._outline.block(line, tight=number > 0, whole=True)
+        self._outline.rows(rows(header, [cells for cells in grid[count:] if any(cells)]))
         self._in_list = False
 
     def _cells(self, line: etree._Element, above: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
 from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import Unreadable
-from ingest.parsing.text.clean import flat
+from ingest.parsing.text.clean import flat, language_tag
 from ingest.parsing.text.decode import data_of
 from ingest.parsing.text.outline import Outline
 
@@ -40,8 +40,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
         )
         root = etree.fromstring(data, parser)
     etree.strip_tags(root, etree.Entity)  # references to entities are nodes, but not elements
-    language = root.get(_LANGUAGE, "")
-    yield Head("application/xml", language=language if language.replace("-", "").isalnum() else "")
+    yield Head("application/xml", language=language_tag(root.get(_LANGUAGE, "")))
     outline = Outline()
     _fill(outline, root, 1)
     sections = outline.end_page()

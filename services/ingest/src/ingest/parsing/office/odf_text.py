@@ -109,8 +109,7 @@ def fill_table(outline: Outline, table: etree._Element) -> None:
         heads, lines = lines[:1], lines[1:]
     width = max(map(len, [*heads, *lines]), default=0)
     header = [flat(" ".join(row[at] for row in heads if at < len(row))) for at in range(width)]
-    for number, line in enumerate(labelled(header, [line for line in lines if any(line)])):
-        outline.block(line, tight=number > 0, whole=True)
+    outline.rows(labelled(header, [line for line in lines if any(line)]))
 
 
 def rows_of(table: etree._Element, max_characters: int) -> Iterator[Sequence[str]]:

@@ -21,6 +21,11 @@ def flat(text: str) -> str:
     return " ".join(clean(text).split())
 
 
+def language_tag(text: str) -> str:
+    """Return a declared language if it has the form of a language tag (RFC 5646), otherwise an empty string."""
+    return text if text.isascii() and text.replace("-", "").isalnum() else ""
+
+
 def collapse(text: str) -> str:
     """Return the cleaned text with its line breaks, but with single spaces and stripped lines."""
     return "\n".join(_BLANK.sub(" ", line).strip() for line in clean(text).split("\n")).strip()

@@ -1,5 +1,7 @@
 """Collects a document's headings and blocks into sections with their heading path."""
 
+from collections.abc import Iterable
+
 from ingest.parsing.content import Section
 
 
@@ -43,6 +45,17 @@ class Outline:
             self._has_body = True
             if whole:
                 self._whole.append((self._length - len(text), self._length))
+
+    def rows(self, rows: Iterable[str], *, tight: bool = False) -> None:
+        """Add the rows of a table, without blank lines between them.
+
+        Args:
+            rows: The rows. Empty rows are ignored. A row must not be split if it fits into a passage.
+            tight: Whether the first row follows the previous block without a blank line.
+        """
+        for row in filter(None, rows):
+            self.block(row, tight=tight, whole=True)
+            tight = True
 
     def end_page(self) -> tuple[Section, ...]:
         """Return the sections since the last call. Headings remain in effect on the next page."""

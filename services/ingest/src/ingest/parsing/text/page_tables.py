@@ -45,11 +45,9 @@ class Table:
         """Add the rows to an outline, with the names of the columns if there is a header."""
         if self.has_header:
             header, *body = self.rows
-            texts = list(tables.rows(header, body))
+            outline.rows(tables.rows(header, body))
         else:
-            texts = [tables.row((), cells) for cells in self.rows]
-        for number, text in enumerate(texts):
-            outline.block(text, tight=number > 0, whole=True)
+            outline.rows(tables.row((), cells) for cells in self.rows)
 
 
 def with_tables(lines: Sequence[Line]) -> Iterator[Line | Table]:
