@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from causeway.cli import stack_file
+from causeway.cli import operator_connection, stack_file
 from causeway.cli.backup import installation
 from causeway.cli.errors import Unreachable
 
@@ -34,7 +34,7 @@ async def test_the_url_of_nats(
     async def refuse(*_: Any, **__: Any) -> NoReturn:
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(installation, "connect", refuse)
+    monkeypatch.setattr(operator_connection, "connect", refuse)
     if running:
         stack_file.write(tmp_path, running)
     with pytest.raises(Unreachable, match=f"NATS does not answer at {expected} "):
@@ -64,5 +64,6 @@ def test_a_signal_stops_the_started_stack(
             calls.append("killed")
 
     monkeypatch.setattr(installation, "Stack", Stack)
+    monkeypatch.setattr(os, "umask", lambda _: 0)  # the command would change the umask of the other tests
     result = cli("backup", tmp_path / "backup", "--data-dir", tmp_path / "data")
     assert (result.exit_code, result.stderr, calls) == (130, "", ["created", "stopped"])

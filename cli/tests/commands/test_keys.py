@@ -111,7 +111,7 @@ async def test_keys_are_listed_and_revoked(run: Run, tmp_path: Path) -> None:
 async def test_a_failure_after_the_connection(tmp_path: Path, failure: Exception) -> None:
     """If a request fails after the connection, the error does not state that NATS is unreachable."""
     async with nats_server(tmp_path / "nats") as url:
-        with pytest.raises(CommandError, match="the store of the API keys in NATS failed: ") as caught:
+        with pytest.raises(CommandError, match="a request to NATS failed: ") as caught:
             async with key_store.opened(url, 1):
                 raise failure
     assert caught.value.exit_code == 1

@@ -1,23 +1,14 @@
 """The store of the API keys in NATS, which only the operator can access."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-import nats.errors
-import nats.js.errors
-from causeway.cli.errors import CommandError, Unreachable, UsageError
+from causeway.cli.errors import CommandError
+from causeway.cli.operator_connection import operator_connection
 from nats.js.kv import KeyValue
-from pydantic import ValidationError
 from servicekit import key_value
 from servicekit.api_keys import ApiKey, id_of
-from servicekit.errors import CausewayError
-from servicekit.logs import logging_disabled
-from servicekit.nats import api_keys_bucket, connect
-from servicekit.settings import ServiceSettings
-from servicekit.tls import Certificates
-
-_TIMEOUT_SECONDS = 10.0
+from servicekit.nats import api_keys_bucket
 
 
 class KeyStore:
@@ -65,51 +56,16 @@ class KeyStore:
         return revoked
 
 
-def certificates_from_environment() -> Certificates | None:
-    """Return the certificates of the variables ``CAUSEWAY_TLS_…``; None if these are not set.
-
-    Raises:
-        UsageError: The variables or the files are invalid.
-    """
-    try:
-        return Certificates.of(ServiceSettings())
-    except (CausewayError, ValidationError) as error:
-        raise UsageError(error.message if isinstance(error, CausewayError) else str(error)) from error
-
-
 @contextlib.asynccontextmanager
-async def opened(url: str, replicas: int, certificates: Certificates | None = None) -> AsyncIterator[KeyStore]:
+async def opened(url: str, replicas: int) -> AsyncIterator[KeyStore]:
     """Connect to the keys at a NATS server.
 
     Args:
         url: The URL of the server.
         replicas: The number of replicas in NATS; used only when the store is created.
-        certificates: For a server that requires a client certificate; None: no TLS.
 
     Raises:
-        Unreachable: The server does not answer in time.
-        CommandError: A request to the server failed within the block.
+        Unreachable, UsageError, CommandError: See `operator_connection`.
     """
-    try:
-        async with asyncio.timeout(_TIMEOUT_SECONDS):
-            with logging_disabled():
-                client = await connect(url, "causeway-keys", certificates=certificates)
-    except (OSError, TimeoutError, nats.errors.Error) as error:
-        raise nats_unreachable(url, error) from error
-    try:
+    async with operator_connection(url) as client:
         yield KeyStore(await api_keys_bucket(client, replicas=replicas))
-    except (TimeoutError, nats.errors.Error, nats.js.errors.Error) as error:
-        raise CommandError(
-            f"the store of the API keys in NATS failed: {str(error) or type(error).__name__}"
-        ) from error
-    finally:
-        await client.close()
-
-
-def nats_unreachable(url: str, error: Exception) -> Unreachable:
-    """Return the error for a NATS server that does not answer."""
-    server = url.rpartition("@")[2]  # without the password
-    return Unreachable(
-        f"NATS does not answer at {server} ({type(error).__name__}). `causeway up` starts a stack. Use --data-dir "
-        "for the directory of a running stack, or --nats-url for another platform"
-    )

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import nats.errors
-from causeway.cli.errors import CommandError
-from causeway.cli.key_store import certificates_from_environment, nats_unreachable
+from causeway.cli.operator_connection import operator_connection
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 from servicekit import keys
-from servicekit.logs import logging_disabled
-from servicekit.nats import connect
 
 _BATCH = 500
 _TIMEOUT_SECONDS = 10.0
@@ -67,9 +63,7 @@ async def sums(
         until: Only requests that ended before this time, in seconds since 1970.
 
     Raises:
-        Unreachable: NATS does not answer.
-        UsageError: The certificates of the environment are invalid.
-        CommandError: The records cannot be read.
+        Unreachable, UsageError, CommandError: See `operator_connection`.
     """
     groups: dict[tuple[str, ...], Sum] = {}
     async for record in _records(url, tenant, since):
@@ -88,12 +82,7 @@ async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[st
     The gateways send a record after its request has ended. So these records include those of all requests that
     ended at ``since`` or later.
     """
-    try:
-        with logging_disabled():
-            client = await connect(url, "operator", certificates=certificates_from_environment())
-    except (OSError, nats.errors.Error) as error:
-        raise nats_unreachable(url, error) from None
-    try:
+    async with operator_connection(url) as client:
         jetstream = client.jetstream(timeout=_TIMEOUT_SECONDS)
         subject = keys.usage_subject(tenant) if tenant else keys.USAGE_SUBJECTS
         begin = datetime.fromtimestamp(since, UTC)
@@ -115,7 +104,3 @@ async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[st
             pending -= len(messages)
             for message in messages:
                 yield json.loads(message.data)
-    except nats.errors.Error as error:
-        raise CommandError(f"the usage cannot be read: {str(error) or type(error).__name__}") from None
-    finally:
-        await client.close()

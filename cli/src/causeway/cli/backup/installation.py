@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import nats.errors
-from causeway.cli import key_store, stack_file
+from causeway.cli import stack_file
 from causeway.cli.backup.indexes import RetrieverIndexes
 from causeway.cli.errors import CommandError
+from causeway.cli.operator_connection import certificates_from_environment, operator_connection
 from causeway.cli.options import DEFAULT_RETRIEVER, resolve_nats
 from causeway.cli.signals import cancelled_by_signals
 from causeway.cli.stack import RETRIEVER, Stack
@@ -16,8 +16,6 @@ from causeway.retriever.v1 import backup_pb2
 from nats.aio.client import Client
 from servicekit.channel import open_channel
 from servicekit.errors import CausewayError
-from servicekit.logs import logging_disabled
-from servicekit.nats import connect
 
 _START_SECONDS = 120.0
 
@@ -66,19 +64,10 @@ async def opened(nats_url: str | None, retriever: str | None, data_dir: Path) ->
 
 @contextlib.asynccontextmanager
 async def _connected(nats_url: str, target: str, *, may_have_workers: bool) -> AsyncIterator[Installation]:
-    certificates = key_store.certificates_from_environment()
     service = backup_pb2.DESCRIPTOR.services_by_name["BackupService"]
-    try:
-        with logging_disabled():
-            client = await connect(nats_url, "operator", certificates=certificates)
-    except (OSError, TimeoutError, nats.errors.Error) as error:
-        raise key_store.nats_unreachable(nats_url, error) from error
-    try:
-        async with open_channel(target, [service], certificates) as channel:
-            yield Installation(client, RetrieverIndexes(channel), may_have_workers)
-    except CausewayError as error:
-        raise CommandError(f"the retriever at {target} failed: {error.message}") from error
-    except (TimeoutError, nats.errors.Error) as error:
-        raise CommandError(f"NATS failed: {str(error) or type(error).__name__}") from error
-    finally:
-        await client.close()
+    async with operator_connection(nats_url) as client:
+        try:
+            async with open_channel(target, [service], certificates_from_environment()) as channel:
+                yield Installation(client, RetrieverIndexes(channel), may_have_workers)
+        except CausewayError as error:
+            raise CommandError(f"the retriever at {target} failed: {error.message}") from error

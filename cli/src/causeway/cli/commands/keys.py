@@ -187,7 +187,7 @@ async def _store(url: str, replicas: int) -> "AsyncIterator[KeyStore]":
     # Imported here, because other commands do not need the client of NATS.
     from causeway.cli import key_store
 
-    async with key_store.opened(url, replicas, key_store.certificates_from_environment()) as store:
+    async with key_store.opened(url, replicas) as store:
         yield store
 
 
