@@ -1,4 +1,4 @@
-"""Options and exit codes that several commands share."""
+"""Options, their values, and exit codes that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -61,6 +61,11 @@ NatsUrl = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 DEFAULT_DATA_DIR = Path(".data")
+
+
+def comma_separated(text: str) -> tuple[str, ...]:
+    """Return the different parts of a list such as ``a,b``."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def resolve_url(url: str | None, data_dir: Path) -> str:

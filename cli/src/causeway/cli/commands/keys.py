@@ -1,23 +1,25 @@
 """``causeway keys``: creates, lists and revokes API keys in the platform's store."""
 
 import asyncio
-import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from causeway.cli import moments, render
+from causeway.cli import render, times
 from causeway.cli.errors import UsageError
-from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, NatsUrl, resolve_nats
+from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, NatsUrl, comma_separated, resolve_nats
 from servicekit import api_keys
 from servicekit.api_keys import ApiKey
 from servicekit.principal import ROLES
 
 if TYPE_CHECKING:
     from causeway.cli.key_store import KeyStore
+
+T = TypeVar("T")
 
 EXAMPLES = (
     "causeway keys create --name ann --roles ask",
@@ -94,20 +96,20 @@ def create(
     """
     if not name.strip() or not tenant.strip():
         raise UsageError("--name and --tenant must not be empty")
-    role_names = _list(roles)
+    role_names = comma_separated(roles)
     if unknown := set(role_names) - set(ROLES):
         raise UsageError(f"unknown role {', '.join(sorted(unknown))}; use one or more of {', '.join(ROLES)}")
     key, record = api_keys.create(
         name,
         tenant,
         user=user,
-        oids=_list(oids),
-        groups=_list(groups),
+        oids=comma_separated(oids),
+        groups=comma_separated(groups),
         roles=role_names,
-        profiles=_list(profile),
+        profiles=comma_separated(profile),
         expires_at=_expiry(expires, time.time()) if expires else None,
     )
-    asyncio.run(_add(resolve_nats(nats_url, data_dir), replicas, record))
+    _run_with_store(nats_url, data_dir, replicas, lambda store: store.add(record))
     out, err = render.console(), render.console(stderr=True)
     if as_json:
         render.json_line(out, {"key": key, **_as_object(record)})
@@ -133,7 +135,7 @@ def list_keys(
 
     With --json the command prints one object per key.
     """
-    found = asyncio.run(_all(resolve_nats(nats_url, data_dir), replicas))
+    found = _run_with_store(nats_url, data_dir, replicas, lambda store: store.all())
     found = [key for key in found if not tenant or key.tenant == tenant]
     out = render.console()
     if as_json:
@@ -173,52 +175,36 @@ def revoke(
 
     All gateways refuse the keys within seconds. If one of the keys does not exist, the command revokes none.
     """
-    url = resolve_nats(nats_url, data_dir)
     out = render.console()
-    for key in asyncio.run(_revoke(url, replicas, ids)):
+    for key in _run_with_store(nats_url, data_dir, replicas, lambda store: store.revoke(ids)):
         if as_json:
             render.json_line(out, {"id": key.id, "revoked": True})
         else:
             render.line(out, f"{key.id} ({key.name}) is revoked.")
 
 
-@contextlib.asynccontextmanager
-async def _store(url: str, replicas: int) -> "AsyncIterator[KeyStore]":
+def _run_with_store(
+    nats_url: str | None, data_dir: Path, replicas: int, function: "Callable[[KeyStore], Awaitable[T]]"
+) -> T:
     # Imported here, because other commands do not need the client of NATS.
     from causeway.cli import key_store
 
-    async with key_store.opened(url, replicas) as store:
-        yield store
+    async def run() -> T:
+        async with key_store.opened(resolve_nats(nats_url, data_dir), replicas) as store:
+            return await function(store)
 
-
-async def _add(url: str, replicas: int, record: ApiKey) -> None:
-    async with _store(url, replicas) as store:
-        await store.add(record)
-
-
-async def _all(url: str, replicas: int) -> list[ApiKey]:
-    async with _store(url, replicas) as store:
-        return await store.all()
-
-
-async def _revoke(url: str, replicas: int, ids: list[str]) -> list[ApiKey]:
-    async with _store(url, replicas) as store:
-        return await store.revoke(ids)
-
-
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    return asyncio.run(run())
 
 
 def _expiry(text: str, now: float) -> float:
-    """Return a date (its beginning in UTC), or the time that is a duration after now, as seconds since 1970.
+    """Return a date (its beginning in UTC), or the time a duration after now, in seconds since 1970.
 
     Raises:
         UsageError: The text is neither a duration nor a date, or the date is in the past.
     """
-    if (duration := moments.duration(text)) is not None:
+    if (duration := times.duration(text)) is not None:
         return now + duration
-    if (end := moments.date(text)) is None:
+    if (end := times.timestamp(text)) is None:
         raise UsageError(f"--expires must have the form 90d, 12h or 2027-01-31, not {text!r}")
     if end <= now:
         raise UsageError(f"--expires {text} is in the past")

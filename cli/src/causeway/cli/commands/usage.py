@@ -7,9 +7,9 @@ import time
 from typing import Annotated
 
 import typer
-from causeway.cli import moments, render
+from causeway.cli import render, times
 from causeway.cli.errors import UsageError
-from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, NatsUrl, resolve_nats
+from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, NatsUrl, comma_separated, resolve_nats
 
 GROUPS = ("day", "tenant", "user", "key", "frontend", "model", "route")
 
@@ -46,7 +46,7 @@ def usage(
     --json it prints one object per line.
     """
     now = time.time()
-    groups = tuple(dict.fromkeys(part.strip() for part in by.split(",") if part.strip()))
+    groups = comma_separated(by)
     if unknown := set(groups) - set(GROUPS):
         raise UsageError(
             f"--by does not support {', '.join(sorted(unknown))}; use one or more of {', '.join(GROUPS)}"
@@ -59,8 +59,8 @@ def usage(
             resolve_nats(nats_url, data_dir),
             groups,
             tenant=tenant,
-            since=_moment("--since", since, now),
-            until=_moment("--until", until, now) if until else math.inf,
+            since=_timestamp("--since", since, now),
+            until=_timestamp("--until", until, now) if until else math.inf,
         )
     )
     out = render.console()
@@ -88,14 +88,14 @@ def usage(
     render.table(out, [*columns, "Requests", "Failed", "Tokens in", "Tokens out", "Bytes in", "Cost"], rows)
 
 
-def _moment(option: str, text: str, now: float) -> float:
-    """Return a date, or the time that is a duration before now, as seconds since 1970.
+def _timestamp(option: str, text: str, now: float) -> float:
+    """Return a date, or the time a duration before now, in seconds since 1970.
 
     Raises:
         UsageError: The text is neither a duration nor a date.
     """
-    if (duration := moments.duration(text)) is not None:
+    if (duration := times.duration(text)) is not None:
         return now - duration
-    if (at := moments.date(text)) is None:
+    if (at := times.timestamp(text)) is None:
         raise UsageError(f"{option} must have the form 7d, 24h or 2026-01-31, not {text!r}")
     return at

@@ -1,4 +1,4 @@
-"""The parsing of durations and dates in options."""
+"""Parses durations and dates of options."""
 
 import re
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ def duration(text: str) -> float | None:
     return float(int(found[1]) * _SECONDS[found[2]]) if found else None
 
 
-def date(text: str) -> float | None:
+def timestamp(text: str) -> float | None:
     """Return a date or a time (ISO 8601, by default in UTC) as seconds since 1970; None for another text."""
     try:
         at = datetime.fromisoformat(text)
