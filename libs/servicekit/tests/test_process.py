@@ -2,6 +2,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -145,6 +146,24 @@ async def test_a_stuck_thread_does_not_delay_the_exit(start: Start) -> None:
     code, err = await service.end(signal.SIGTERM)
     assert code == 0, err
     assert [line["event"] for line in _json(err)][-1] == "draining"
+
+
+def test_an_abandoned_name_resolution_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """If connecting takes too long, the failure of the name resolution that follows is not logged. Others are."""
+
+    async def connect() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.open_connection("host.invalid", 1)
+        with pytest.raises(socket.gaierror):
+            await asyncio.get_running_loop().getaddrinfo("host.invalid", 1)
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().create_future().set_exception(OSError("the disk is on fire"))
+
+    with asyncio.Runner(loop_factory=process._new_event_loop) as runner:
+        runner.run(connect())
+    [record] = caplog.records
+    assert str(record.exc_info[1] if record.exc_info else "") == "the disk is on fire"
 
 
 async def test_a_failed_start_ends_the_process_with_one_line(start: Start) -> None:

@@ -5,10 +5,11 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 import uvloop
@@ -88,7 +89,7 @@ def run(
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 100)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
         code = _run_service(runner, settings, serve, own_metrics=own_metrics)
         # The end of this block waits for the threads of the event loop. The timer limits this wait.
         exit_timer = threading.Timer(_EXIT_SECONDS, _exit, [code, provider])
@@ -97,6 +98,23 @@ def run(
     exit_timer.cancel()
     telemetry.shut_down(provider)
     return code
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(_log_unread_error)
+    return loop
+
+
+def _log_unread_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error that no task reads, except the failure of an abandoned name resolution.
+
+    If an attempt to connect ends before the host name is resolved, uvloop abandons the resolution without reading
+    its result. The attempt itself has already reported a time-out.
+    """
+    if type(context.get("exception")) is socket.gaierror and not isinstance(context.get("future"), asyncio.Task):
+        return
+    loop.default_exception_handler(context)
 
 
 def _run_service(
