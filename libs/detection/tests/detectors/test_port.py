@@ -7,7 +7,7 @@ from causeway_testing.guardrails.detectors import quick
 from causeway_testing.guardrails.fake import ScriptedDetector
 from detection.detectors.ban_substrings import ban_substrings
 from detection.detectors.patterns.matching import Limits
-from detection.detectors.port import Detector, DetectorFailed, WholeTextDetector
+from detection.detectors.port import WHOLE_TEXT_LIMIT, Detector, DetectorFailed, WholeTextDetector
 from detection.detectors.regex import regex
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ _MAKERS: dict[str, Callable[[], Detector]] = {
     "regex": lambda: quick(regex(Limits()), regex=[_PHRASE]),
     "ban_substrings": lambda: quick(ban_substrings(Limits()), substrings=[_PHRASE]),
     "scripted": lambda: ScriptedDetector(_PHRASE),
-    "whole": lambda: WholeTextDetector(ScriptedDetector(_PHRASE).detect, 8192, 100),
+    "whole": lambda: WholeTextDetector(ScriptedDetector(_PHRASE).detect, 100),
 }
 
 
@@ -73,8 +73,8 @@ def test_a_stream_has_the_detections_of_the_whole_text(detector: Detector, piece
 def test_a_detector_of_whole_texts_holds_within_its_limit() -> None:
     """A detector of whole texts holds back the whole text. If the text is too long, the detector fails."""
     stream = ScriptedDetector("x").stream()
-    assert stream.feed("a" * 8192, False) == (0, [])
-    with pytest.raises(DetectorFailed, match="more than 8192"):
+    assert stream.feed("a" * WHOLE_TEXT_LIMIT, False) == (0, [])
+    with pytest.raises(DetectorFailed, match="more than 49152"):
         stream.feed("a", False)
 
 

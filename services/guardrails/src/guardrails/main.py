@@ -52,7 +52,16 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 settings.guardrails_pii_python, settings.guardrails_model_seconds, settings.guardrails_threads
             )
             closing.push_async_callback(pii_processes.aclose)
-        detectors = built_in(_resources(settings, _embedder(settings, closing), processes, pii_processes))
+        limits = _limits(settings)
+        detectors = built_in(
+            Resources(
+                limits.patterns,
+                _embedder(settings, closing),
+                settings.guardrails_model_seconds,
+                processes,
+                pii_processes,
+            )
+        )
         # Each remote detector has its own limit of concurrent requests and its own time-out.
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
@@ -76,7 +85,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         servicer = GuardrailsServicer(
             catalogue,
             workers,
-            _limits(settings),
+            limits,
             lambda: ragengine_policy.NO_POLICY if file is None else file.current,
         )
         service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
@@ -89,28 +98,11 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         await server.serve_until(stop, settings.shutdown_grace)
 
 
-def _resources(
-    settings: Settings,
-    open_embedder: Callable[[], Awaitable[Embedder]],
-    processes: CheckProcesses,
-    pii_processes: ChildProcesses | None,
-) -> Resources:
-    limits = _limits(settings)
-    return Resources(
-        limits.patterns,
-        limits.holding.whole,
-        open_embedder,
-        settings.guardrails_model_seconds,
-        processes,
-        pii_processes,
-    )
-
-
 def _limits(settings: Settings) -> JudgingLimits:
     hold_back_limit = settings.guardrails_hold_back_limit
     return JudgingLimits(
         settings.guardrails_longest_text,
-        HoldLimits(hold_back_limit, settings.guardrails_whole_text_limit),
+        HoldLimits(hold_back_limit),
         Limits(held_back=hold_back_limit, seconds=settings.guardrails_detector_seconds),
     )
 

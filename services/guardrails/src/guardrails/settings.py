@@ -27,14 +27,6 @@ class Settings(GrpcServiceSettings):
     guardrails_threads: int = Field(
         2, ge=1, description="Number of threads that judge long texts, and of processes that parse texts."
     )
-    # The gateway buffers at most 65,536 characters of each choice while detectors judge them. The default is below
-    # this limit.
-    guardrails_whole_text_limit: int = Field(
-        49_152,
-        ge=1,
-        description="Maximum characters of a growing text that a detector of whole texts may hold back. Above "
-        "this, the detector fails.",
-    )
     guardrails_model_seconds: float = Field(
         10.0,
         gt=0,

@@ -5,7 +5,7 @@ from causeway_testing.guardrails.detectors import quick
 from detection.detectors.params import BadParam
 from guardrails.detectors.language import language
 
-_KIND = language(1000)
+_KIND = language()
 _TEXTS = {
     "en": "The bearing will be renewed at the beginning of the next year, when the plant stands still.",
     "de": "Das Lager wird zu Beginn des nächsten Jahres erneuert, wenn die Anlage stillsteht.",

@@ -7,6 +7,12 @@ from typing import Protocol
 from detection.chunking.chunkers import Chunker, Chunking
 from detection.domain import Detection, DetectionContext, DetectorKind
 
+WHOLE_TEXT_LIMIT = 49_152
+"""The maximum number of held-back code points of a growing text, for detectors that judge it as a whole.
+
+The gateway buffers at most 65,536 characters of each choice while detectors judge them. This limit is lower.
+"""
+
 _UNPROCESSABLE = 422
 
 
@@ -114,12 +120,10 @@ class WholeTextStream:
 
     Args:
         detector: Judges the complete text.
-        limit: The maximum number of held-back code points.
     """
 
-    def __init__(self, detector: Detector, limit: int) -> None:
+    def __init__(self, detector: Detector) -> None:
         self._detector = detector
-        self._limit = limit
         self._pieces: list[str] = []
         self._length = 0
 
@@ -127,8 +131,8 @@ class WholeTextStream:
         """See `DetectorStream.feed`."""
         self._pieces.append(text)
         self._length += len(text)
-        if self._length > self._limit:
-            raise DetectorFailed(f"more than {self._limit} characters would have to be held back")
+        if self._length > WHOLE_TEXT_LIMIT:
+            raise DetectorFailed(f"more than {WHOLE_TEXT_LIMIT} characters would have to be held back")
         if not last:
             return 0, []
         return self._length, self._detector.detect("".join(self._pieces))
@@ -139,13 +143,11 @@ class WholeTextDetector:
 
     Args:
         judge: Returns the detections in a text; raises `DetectorFailed`.
-        limit: The maximum number of held-back code points.
         inline_limit: See `Detector`.
     """
 
-    def __init__(self, judge: Callable[[str], list[Detection]], limit: int, inline_limit: int) -> None:
+    def __init__(self, judge: Callable[[str], list[Detection]], inline_limit: int) -> None:
         self._judge = judge
-        self._limit = limit
         self.inline_limit = inline_limit
 
     def detect(self, text: str) -> list[Detection]:
@@ -154,4 +156,4 @@ class WholeTextDetector:
 
     def stream(self) -> DetectorStream:
         """See `Detector.stream`."""
-        return WholeTextStream(self, self._limit)
+        return WholeTextStream(self)

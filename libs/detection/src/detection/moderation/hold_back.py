@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from detection.chunking.chunkers import Chunking
-from detection.detectors.port import DetectorStream, Judge, WholeTextStream
+from detection.detectors.port import WHOLE_TEXT_LIMIT, DetectorStream, Judge, WholeTextStream
 from detection.domain import Action, Detection, DetectionContext, Failure, Finding, Piece, Progress
 from detection.moderation.cross_choice import CrossChoice, CrossChoicePart
 from detection.moderation.metrics import FOUND, Hold, Work
@@ -23,7 +23,7 @@ class HoldLimits:
     """
 
     window: int = 8192
-    whole: int = 49_152
+    whole: int = WHOLE_TEXT_LIMIT
 
     def for_chunking(self, chunking: Chunking) -> int:
         """Return the limit on a window of this kind."""

@@ -34,12 +34,8 @@ class LanguageParams(Params, frozen=True, kw_only=True):
     threshold: Annotated[float, msgspec.Meta(ge=0, le=1, description="Minimum score of a detection.")] = _THRESHOLD
 
 
-def language(limit: int) -> BuiltIn[LanguageParams]:
-    """Return the factory of the detector.
-
-    Args:
-        limit: The maximum number of code points of a growing text that the detector may hold back.
-    """
+def language() -> BuiltIn[LanguageParams]:
+    """Return the factory of the detector."""
 
     def build(params: LanguageParams) -> WholeTextDetector:
         known = _identifier().labels
@@ -57,7 +53,7 @@ def language(limit: int) -> BuiltIn[LanguageParams]:
                 return []
             return [Detection("language", str(code), score=float(score))]
 
-        return WholeTextDetector(judge, limit, _INLINE_LIMIT)
+        return WholeTextDetector(judge, _INLINE_LIMIT)
 
     description = "Finds texts in languages that are not allowed."
     return BuiltIn("language", description, LanguageParams, build, streaming=False, about_answer=True)

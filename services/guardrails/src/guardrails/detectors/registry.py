@@ -24,8 +24,6 @@ class Resources:
 
     Attributes:
         limits: The limits of the detectors that search for patterns.
-        whole_text_limit: The maximum number of held-back code points of a growing text, for detectors of whole
-            texts.
         open_embedder: Opens the embedding model; detectors call it on first use.
         model_seconds: The time limit of a request to a model.
         check_processes: The processes that parse texts.
@@ -33,7 +31,6 @@ class Resources:
     """
 
     limits: Limits
-    whole_text_limit: int
     open_embedder: Callable[[], Awaitable[Embedder]]
     model_seconds: float
     check_processes: CheckProcesses
@@ -47,7 +44,7 @@ def built_in(resources: Resources) -> Sequence[DetectorFactory]:
         *shared_detectors(resources.limits),
         file_type(resources.check_processes),
         groundedness(resources.open_embedder, resources.model_seconds),
-        language(resources.whole_text_limit),
+        language(),
         *([pii(pii_processes, resources.model_seconds)] if pii_processes is not None else []),
         reading_time(),
         secrets(resources.limits),

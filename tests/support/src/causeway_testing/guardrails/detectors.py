@@ -32,7 +32,6 @@ def resources() -> Resources:
 
     return Resources(
         Limits(),
-        whole_text_limit=49_152,
         open_embedder=open_embedder,
         model_seconds=1.0,
         check_processes=CheckProcesses(CheckLimits()),

@@ -50,7 +50,7 @@ class ScriptedDetector:
 
     def stream(self) -> DetectorStream:
         """See `Detector.stream`."""
-        return WholeTextStream(self, 8192)
+        return WholeTextStream(self)
 
 
 class ScriptedJudge(Judge):
