@@ -1,5 +1,6 @@
 """The objects of an overlay of deploy/k8s, built with kubectl's kustomize."""
 
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,8 +84,9 @@ class Manifests:
         return (each for each in self.of("Service") if each["spec"]["selector"].items() <= labels.items())
 
 
+@functools.cache
 def build(overlay: str) -> Manifests:
-    """Build an overlay of deploy/k8s; raises the errors of `build_directory`."""
+    """Build an overlay of deploy/k8s once; raises the errors of `build_directory`."""
     return build_directory(K8S / "overlays" / overlay)
 
 

@@ -1,6 +1,7 @@
+import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +24,31 @@ def cluster(request: pytest.FixtureRequest) -> manifests.Manifests:
     return manifests.build(request.param)
 
 
-@pytest.fixture
-def compose(tmp_path: Path) -> Callable[..., manifests.Manifests]:
-    """Return a function that builds a user's overlay. It is based on an overlay of deploy/k8s, and has components
-    and other fields of a kustomization.
-
-    Files that the kustomization names are in the temporary directory of the test.
+@pytest.fixture(scope="session")
+def compose_in() -> Callable[..., manifests.Manifests]:
+    """Return a function that builds a user's overlay in a directory. It is based on an overlay of deploy/k8s, and
+    has components and other fields of a kustomization.
     """
 
-    def build(overlay: str, components: list[str] | None = None, **fields: Any) -> manifests.Manifests:
-        k8s = Path(os.path.relpath(manifests.K8S, tmp_path.resolve()))
+    def build(directory: Path, overlay: str, components: Sequence[str] = (), **fields: Any) -> manifests.Manifests:
+        k8s = Path(os.path.relpath(manifests.K8S, directory.resolve()))
         kustomization = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": "causeway",
             "resources": [str(k8s / "overlays" / overlay)],
-            "components": [str(k8s / "components" / each) for each in components or []],
+            "components": [str(k8s / "components" / each) for each in components],
         }
-        (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization | fields))
-        return manifests.build_directory(tmp_path)
+        (directory / "kustomization.yaml").write_text(yaml.safe_dump(kustomization | fields))
+        return manifests.build_directory(directory)
 
     return build
+
+
+@pytest.fixture
+def compose(tmp_path: Path, compose_in: Callable[..., manifests.Manifests]) -> Callable[..., manifests.Manifests]:
+    """Return `compose_in` for the temporary directory of the test, which has the files that the overlay names."""
+    return functools.partial(compose_in, tmp_path)
 
 
 @pytest.fixture

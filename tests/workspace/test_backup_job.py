@@ -22,10 +22,12 @@ test "$1" = backup && mkdir "$2" && echo "${CAUSEWAY_TLS_CERT_FILE:-none}" > "$2
 """
 
 
-@pytest.fixture(params=["embedded", "prod"])
-def cluster(request: pytest.FixtureRequest, compose: Callable[..., Manifests]) -> Manifests:
+@pytest.fixture(scope="module", params=["embedded", "prod"])
+def cluster(
+    request: pytest.FixtureRequest, compose_in: Callable[..., Manifests], tmp_path_factory: pytest.TempPathFactory
+) -> Manifests:
     """Build an overlay with the component `backup`."""
-    return compose(request.param, ["backup"])
+    return compose_in(tmp_path_factory.mktemp("overlay"), request.param, ["backup"])
 
 
 def job_of(cluster: Manifests) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Components give the same result in any order, and overlays do not affect each other."""
 
-import functools
 import json
 import os
 from pathlib import Path
@@ -13,7 +12,6 @@ from manifests import K8S, Manifests
 
 COMPONENTS = sorted(each.name for each in (K8S / "components").iterdir())
 STORES = {"embedded-store": ("embedded-store",), "qdrant-cluster": ("qdrant-cluster", "qdrant-tls")}
-overlay = functools.cache(manifests.build)
 
 
 def build(directory: Path, components: list[str]) -> Manifests:
@@ -58,7 +56,7 @@ def test_the_order_of_components_does_not_matter(store: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("after", ["embedded", "kind", "prod"])
 def test_services_do_not_select_pods_of_another_overlay(before: str, after: str) -> None:
     """No service of an overlay selects pods that an earlier overlay has left in the cluster."""
-    old, new = overlay(before), overlay(after)
+    old, new = manifests.build(before), manifests.build(after)
     current = {(each["kind"], name) for name, each in new.workloads.items()}
     remaining = {name: each for name, each in old.workloads.items() if (each["kind"], name) not in current}
     for service in new.of("Service"):

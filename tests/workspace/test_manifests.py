@@ -1,5 +1,7 @@
 """Rules for the objects of every overlay: for example, all objects are valid, and pods are restricted."""
 
+import functools
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -78,7 +80,13 @@ def test_objects_are_valid(cluster: Manifests, kubernetes: str) -> None:
             needed, possible = OPERATORS[kind]
             assert needed <= each["spec"].keys() <= needed | possible
         else:
-            kubernetes_validate.validate(each, kubernetes, strict=True)
+            _validate(json.dumps(each, sort_keys=True), kubernetes)
+
+
+@functools.cache
+def _validate(manifest: str, kubernetes: str) -> None:
+    """Validate an object once, because the overlays have many equal objects."""
+    kubernetes_validate.validate(json.loads(manifest), kubernetes, strict=True)
 
 
 def test_objects_of_operators_refer_to_existing_objects(cluster: Manifests) -> None:
