@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,18 @@ def generator() -> Generator:
 async def target(generator: Generator) -> AsyncIterator[str]:
     async with generator_server(generator) as found:
         yield found
+
+
+def test_the_start_does_not_load_libraries_that_few_deployments_need() -> None:
+    """The program loads the libraries of tokens and the pattern engine only if a setting or a policy needs them.
+
+    The libraries of tokens take a seventh of the gateway's memory.
+    """
+    tokens = {"jwt", "cryptography", "httpx2"}
+    patterns = {"re2", "detection.detectors.patterns.view", "detection.shared"}
+    code = "import gateway.main, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (tokens | patterns) & set(done.stdout.split()) == set()
 
 
 async def test_the_gateway_starts_and_stops_without_services(tmp_path: Path) -> None:

@@ -144,9 +144,13 @@ async def test_a_response_is_found_by_its_id(store: ResponseStore) -> None:
     assert await store.find(ANN.tenant, one.id, soon()) is None
 
 
-async def test_a_response_that_is_too_large_is_refused(store: ResponseStore) -> None:
+async def test_a_response_that_is_too_large_is_refused(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A response that is too large is refused, and nothing is stored."""
-    large = replace(stored(), object={"x": os.urandom(17_000_000).hex()})
+    monkeypatch.setattr("gateway.clients.large_responses._MAX_BYTES", 2_000_000)
+    monkeypatch.setattr("causeway_testing.gateway.application._MAX_RESPONSE_BYTES", 2_000_000)
+    large = replace(stored(), object={"x": os.urandom(2_200_000).hex()})
     with pytest.raises(PayloadTooLarge):
         await store.save(ANN, large, soon())
     assert await store.read(ANN, large.id, soon()) is None

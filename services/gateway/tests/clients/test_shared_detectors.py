@@ -1,8 +1,6 @@
 """The conditions under which the gateway runs the detectors of a policy itself."""
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -176,16 +174,6 @@ async def test_the_number_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
             detectors = [replace(EMAIL, params_json=b'{"regex":["email"],"threshold":' + threshold + b"}")]
             await eventually(lambda detectors=detectors: shared.ready(detectors) is not None)  # type: ignore[misc]  # bound now
         assert len(shared._compiled) == 2  # the bound itself
-
-
-def test_the_start_does_not_load_the_pattern_engine() -> None:
-    """The gateway's program does not load the pattern engine and its tables before a policy needs them."""
-    code = (
-        "import gateway.main, sys;"
-        "print(sorted({'re2', 'detection.detectors.patterns.view', 'detection.shared'} & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 async def test_a_set_that_cannot_be_compiled_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,3 @@
-import asyncio
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -47,11 +45,3 @@ async def test_a_provider_that_cannot_be_reached() -> None:
     async with httpx2.AsyncClient(trust_env=False) as http:
         with pytest.raises(OSError, match=r"."):
             await fetch(http, f"http://127.0.0.1:{free_ports(1)[0]}/keys")
-
-
-async def test_the_libraries_of_tokens_are_loaded_on_demand() -> None:
-    """The import of the gateway does not load the libraries of tokens, which take a seventh of its memory."""
-    code = "import gateway.main, sys; print(sorted({'jwt', 'cryptography', 'httpx2'} & sys.modules.keys()))"
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
-    out, _ = await process.communicate()
-    assert out.decode().strip() == "[]"

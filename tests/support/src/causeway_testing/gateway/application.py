@@ -208,7 +208,7 @@ class FakeResponses:
 
     @staticmethod
     def _size(stored: Stored) -> int:
-        return len(zlib.compress(msgspec.json.encode([stored.object, stored.items])))
+        return len(zlib.compress(msgspec.json.encode([stored.object, stored.items]), 1))
 
     def _check(self, stored: Stored) -> None:
         if self._size(stored) > _MAX_RESPONSE_BYTES:
