@@ -475,6 +475,7 @@ def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) ->
         Bad("damaged.pdf", b"%PDF-1.7\n" + bytes(range(256)) * 20 + b"\n%%EOF\n", unreadable, "damaged"),
         Bad("empty.md", b"", unreadable, "empty"),
         Bad("blank.txt", b" \n\n\t ", unreadable, "no text"),
+        Bad("blank.csv", b",,\n,,\n", unreadable, "no text"),
         Bad("picture.pdf", png, unreadable, "is a picture"),
         Bad("letter.pdf", b"Dear Sir, this is no PDF.", unreadable, "plain text"),
         Bad("binary.md", bytes(range(256)) * 8, unreadable, "not text"),

@@ -16,6 +16,9 @@ class Reader(Protocol):
     def parse(self, request: Request) -> Iterator[Part]:
         """Yield the head of a document, then its pages, and an `Omission` for each part that it cannot read.
 
+        If no page has text, the worker refuses the document. A module needs a refusal of its own only to name the
+        reason, for example a presentation whose slides are all hidden.
+
         Raises:
             Refusal: The document cannot be read.
         """

@@ -1,6 +1,5 @@
 import pytest
 from ingest.parsing.content import Head
-from ingest.parsing.refusals import Unreadable
 
 from ..conftest import Read
 
@@ -27,9 +26,3 @@ def test_quotes_and_breaks(read: Read) -> None:
 def test_a_quote_that_is_not_closed(read: Read) -> None:
     """The text after an open quote is read up to the end. A cell may be long."""
     assert text(read, 'a,b\n1,"open\n2,3\n').split() == ["a:", "1;", "b:", "open", "2,3"]
-
-
-def test_a_table_without_text(read: Read) -> None:
-    """A table that has only delimiters has no text."""
-    with pytest.raises(Unreadable, match="no text"):
-        text(read, ",,\n,,\n")

@@ -82,12 +82,6 @@ def test_deep_nesting_is_read() -> None:
     assert section.text == "inside"
 
 
-def test_a_page_without_text_is_refused() -> None:
-    """An empty page is refused."""
-    with pytest.raises(Unreadable, match="no text"):
-        sections("<html><script>x</script></html>")
-
-
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

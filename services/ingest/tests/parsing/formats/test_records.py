@@ -54,7 +54,6 @@ def test_nothing_is_lost() -> None:
         ('{"a": 1}\n{"b": 2}\n{"c"', "line 3"),
         ("[1, 2]]", "Extra data"),
         ('{"a": 1} x\n{"b": 2}', "Extra data"),
-        ("{}", "no text"),
         (" ", "no text"),
     ],
 )

@@ -15,7 +15,6 @@ from tree_sitter import Language, Node, Parser
 
 from ingest.parsing.content import Head, Page, Section
 from ingest.parsing.frames import Request
-from ingest.parsing.refusals import Unreadable
 from ingest.parsing.registry import format_by_suffix
 from ingest.parsing.text.clean import clean
 from ingest.parsing.text.decode import text_of
@@ -120,11 +119,7 @@ def grammar(suffix: str, text: str) -> Language | None:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the single page of a source file.
-
-    Raises:
-        Unreadable: The file has no text.
-    """
+    """Yield the head and the single page of a source file."""
     text = clean(text_of(request))
     language = grammar(request.suffix.lower(), text)
     lines = text.split("\n")
@@ -133,8 +128,6 @@ def parse(request: Request) -> Iterator[Head | Page]:
     else:
         tree = Parser(language).parse(text.encode())
         sections = _joined(_sections(tree.root_node, lines, 0, len(lines), ()))
-    if not sections:
-        raise Unreadable("The document has no text.")
     yield Head("text/x-source")
     yield Page(0, sections)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
-from ingest.parsing.refusals import Unreadable
 from ingest.parsing.text import grids
 from ingest.parsing.text.clean import clean, flat
 from ingest.parsing.text.decode import text_of
@@ -19,11 +18,7 @@ _SAMPLE = 50
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the single page of a table.
-
-    Raises:
-        Unreadable: The file has no text.
-    """
+    """Yield the head and the single page of a table."""
     text = text_of(request)
     yield Head("text/csv")
     csv.field_size_limit(max(len(text), csv.field_size_limit()))  # a cell may be as long as the text
@@ -31,10 +26,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     outline = Outline()
     reader = csv.reader((line + "\n" for line in lines), delimiter=_delimiter(lines))
     grids.fill(outline, ([flat(cell) for cell in row] for row in reader))
-    sections = outline.end_page()
-    if not sections:
-        raise Unreadable("The document has no text.")
-    yield Page(0, sections)
+    yield Page(0, outline.end_page())
 
 
 def _delimiter(lines: list[str]) -> str:

@@ -10,7 +10,6 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
-from ingest.parsing.refusals import Unreadable
 from ingest.parsing.text.clean import clean, flat, language_tag
 from ingest.parsing.text.decode import data_of, decode
 from ingest.parsing.text.outline import Outline
@@ -57,21 +56,14 @@ def _source(data: bytes) -> str:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the single page of an HTML document.
-
-    Raises:
-        Unreadable: The document has no text.
-    """
+    """Yield the head and the single page of an HTML document."""
     tree = LexborHTMLParser(_source(data_of(request)))
     root = tree.root
     language = (root.attributes.get("lang") or "") if root is not None else ""
     yield Head("text/html", language=language_tag(language))
     outline = Outline()
     fill(outline, tree)
-    sections = outline.end_page()
-    if not sections:
-        raise Unreadable("The document has no text.")
-    yield Page(0, sections)
+    yield Page(0, outline.end_page())
 
 
 def fill(outline: Outline, tree: LexborHTMLParser) -> None:

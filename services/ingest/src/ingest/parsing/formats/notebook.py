@@ -29,7 +29,7 @@ def parse(request: Request) -> Iterator[Head | Page | Omission]:
     """Yield the head and the single page of a notebook, and an omission if outputs are cut.
 
     Raises:
-        Unreadable: The notebook is damaged, or has no text.
+        Unreadable: The notebook is damaged.
     """
     try:
         notebook = msgspec.json.decode(text_of(request).removeprefix("\ufeff"))
@@ -51,10 +51,7 @@ def parse(request: Request) -> Iterator[Head | Page | Omission]:
             for output in outputs:
                 outline.block(f"Output:\n{output[:_MAX_OUTPUT]}", whole=True)
                 cut += len(output) > _MAX_OUTPUT
-    sections = outline.end_page()
-    if not sections:
-        raise Unreadable("The notebook has no text.")
-    yield Page(0, sections)
+    yield Page(0, outline.end_page())
     if cut:
         subject = "An output was" if cut == 1 else f"{cut} outputs were"
         yield Omission("TooLarge", f"{subject} cut. The limit is {_MAX_OUTPUT} characters for each output.")

@@ -29,7 +29,7 @@ def parse(request: Request) -> Iterator[Head | Page | Omission]:
     """Yield the head and the pages: one page for each sheet or slide, or a single page for a text.
 
     Raises:
-        Unreadable: The document is damaged or encrypted, or has no text.
+        Unreadable: The document is damaged or encrypted.
         TooLarge: The document has more than ``max_pages`` pages, or needs too much memory.
     """
     path = Path(request.path)
@@ -47,8 +47,6 @@ def parse(request: Request) -> Iterator[Head | Page | Omission]:
     if len(pages) > request.max_pages:
         raise TooLarge(f"The document has {len(pages)} pages. The limit is {request.max_pages} pages.")
     yield Head(_TYPE + kind, 0 if kind == "text" else len(pages), language)
-    if not any(page.sections for page in pages):
-        raise Unreadable("The document has no text.")
     yield from parts
 
 

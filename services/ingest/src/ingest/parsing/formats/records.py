@@ -32,7 +32,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     A file that begins like JSON but is invalid is read as plain text, unless its name has a known suffix.
 
     Raises:
-        Unreadable: The file is invalid JSON, or has no text.
+        Unreadable: The file is invalid JSON.
     """
     try:
         value = _loaded(text_of(request))
@@ -44,10 +44,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     yield Head("application/json")
     outline = Outline()
     fill(outline, value)
-    sections = outline.end_page()
-    if not sections:
-        raise Unreadable("The document has no text.")
-    yield Page(0, sections)
+    yield Page(0, outline.end_page())
 
 
 def _loaded(text: str) -> Any:

@@ -26,7 +26,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the single page of a document.
 
     Raises:
-        Unreadable: The document is damaged, is not RTF, or has no text.
+        Unreadable: The document is damaged, or is not RTF.
     """
     data = data_of(request)
     if not recognises(Path(request.path), data[:64]):
@@ -43,7 +43,4 @@ def parse(request: Request) -> Iterator[Head | Page]:
         words = COLUMN.join(filter(None, cells)) if is_row else collapse(line)
         outline.block(words, tight=is_row and before_is_row, whole=is_row)
         before_is_row = is_row
-    sections = outline.end_page()
-    if not sections:
-        raise Unreadable("The document has no text.")
-    yield Page(0, sections)
+    yield Page(0, outline.end_page())

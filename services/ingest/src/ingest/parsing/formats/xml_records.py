@@ -8,7 +8,6 @@ from lxml import etree  # type: ignore[import-untyped]  # ships no types
 from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
 from ingest.parsing.office.ooxml import damage_is_unreadable
-from ingest.parsing.refusals import Unreadable
 from ingest.parsing.text.clean import flat, language_tag
 from ingest.parsing.text.decode import data_of
 from ingest.parsing.text.outline import Outline
@@ -31,7 +30,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the single page of a document. References to declared entities are left out.
 
     Raises:
-        Unreadable: The document is damaged, or has no text.
+        Unreadable: The document is damaged.
     """
     data = data_of(request)
     with damage_is_unreadable("The document"):
@@ -43,10 +42,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     yield Head("application/xml", language=language_tag(root.get(_LANGUAGE, "")))
     outline = Outline()
     _fill(outline, root, 1)
-    sections = outline.end_page()
-    if not sections:
-        raise Unreadable("The document has no text.")
-    yield Page(0, sections)
+    yield Page(0, outline.end_page())
 
 
 def _fill(outline: Outline, element: etree._Element, level: int) -> None:

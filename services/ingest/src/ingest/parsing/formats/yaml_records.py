@@ -9,7 +9,7 @@ import yaml
 from ingest.parsing.content import Head, Page
 from ingest.parsing.formats import plain, records
 from ingest.parsing.frames import Request
-from ingest.parsing.refusals import TooLarge, Unreadable
+from ingest.parsing.refusals import TooLarge
 from ingest.parsing.text.decode import text_of
 from ingest.parsing.text.outline import Outline
 
@@ -22,7 +22,6 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the single page. Invalid YAML, for example a template, is read as plain text.
 
     Raises:
-        Unreadable: The document has no text.
         TooLarge: The document is too large when its aliases are expanded.
     """
     text = text_of(request)
@@ -37,10 +36,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
         for document in documents:
             if document is not None:
                 records.fill(outline, converter.value(document))
-    sections = outline.end_page()
-    if not sections:
-        raise Unreadable("The document has no text.")
-    yield Page(0, sections)
+    yield Page(0, outline.end_page())
 
 
 class _NodeConverter:
