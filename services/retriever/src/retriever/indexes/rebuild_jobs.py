@@ -1,7 +1,7 @@
-"""Rebuilds of indexes in the background: permissions, progress, and continuation after a restart.
+"""Rebuilds of indexes in the background: permissions, progress, and repetition after a restart.
 
-The request is stored with the index's collection. After a restart, the process continues the rebuild. In a shared
-store, another process continues it. The process that rebuilds an index holds its `REBUILD` mark.
+The request is stored with the index's collection. After a restart, the process begins the rebuild again. In a
+shared store, another process does so. The process that rebuilds an index holds its `REBUILD` mark.
 """
 
 import asyncio
@@ -190,18 +190,18 @@ class Rebuilds:
         return found
 
     def resume(self) -> None:
-        """Continue interrupted rebuilds in the background. With a shared store, repeat this regularly."""
+        """Begin interrupted rebuilds again in the background. With a shared store, repeat this regularly."""
         self._resuming = asyncio.create_task(self._keep_resuming())
 
     async def aclose(self) -> None:
-        """Stop running rebuilds. The next start continues them."""
+        """Stop running rebuilds. The next start begins them again."""
         running = [*self._running.values(), *([self._resuming] if self._resuming else [])]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _resume(self, indexes: list[Index]) -> None:
-        """Continue the rebuilds of these indexes, and remove each index from the list."""
+        """Begin the interrupted rebuilds of these indexes again, and remove each index from the list."""
         while indexes:
             index = indexes[0]
             with contextlib.suppress(NotFound, Replaced):  # the index was replaced or deleted
