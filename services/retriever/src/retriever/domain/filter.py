@@ -21,7 +21,10 @@ class MatchAny:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Holds if the field, or an item of it if it is a list, is a number within the given bounds."""
+    """Holds if the field, or an item of it if it is a list, is a number within the given bounds.
+
+    A boolean is not a number.
+    """
 
     field: str
     gt: float | None = None

@@ -1,12 +1,14 @@
 """The port for vector stores.
 
 Adapters: `stores.edge` (Qdrant in the process, on disk), `stores.qdrant` (a Qdrant server) and the fake,
-`causeway_testing.retriever.store`. All pass the same contract tests, tests/stores/test_contract.py. Fusion, access
-rules and the upsert protocol are above the port and the same for all.
+`causeway_testing.retriever.store`. All pass the same contract tests,
+services/retriever/tests/stores/test_contract.py. Fusion, access rules and the upsert protocol are above the port
+and the same for all.
 
-A collection has three kinds of points: chunks (with two vectors), records of the catalogue (one for each document),
-and marks (of documents whose chunks may not agree with their record). For a marked document, searches and counts
-see only the chunks of the generation that its record names. A `Scope` restricts them further.
+A collection has three kinds of points: chunks (with a dense and a sparse vector, or only a dense one if the text
+has no terms), records of the catalogue (one for each document), and marks (of documents whose chunks may not agree
+with their record). For a marked document, searches and counts see only the chunks of the generation that its record
+names. A `Scope` restricts them further.
 
 Several processes write to a store on a server. There a mark is a lease. One process holds it and renews it.
 Meanwhile, other processes cannot mark the document. When the holder has terminated, the mark is abandoned.
@@ -29,7 +31,7 @@ _BLANK_LINE = "\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A sparse vector: indices of words, ascending, and their weights."""
+    """A sparse vector: indices of terms, ascending, and their weights."""
 
     indices: Sequence[int]
     weights: Sequence[float]

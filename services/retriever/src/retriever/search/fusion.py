@@ -89,12 +89,11 @@ def contenders(
 
 
 def _sums(dense: Sequence[Mapping[str, float]], bm25: Mapping[str, float], dense_weight: float) -> dict[str, float]:
-    """Return the sum of the weighted cosine and BM25 score of each chunk."""
+    """Return the score of each chunk; see `combined`."""
     sums: dict[str, float] = {}
     for cosines in dense:
         sums |= _shares(cosines, dense_weight)
-    dense_share = sums.get
-    return sums | {id_: dense_share(id_, 0.0) + share for id_, share in _shares(bm25, 1 - dense_weight).items()}
+    return sums | {id_: sums.get(id_, 0.0) + share for id_, share in _shares(bm25, 1 - dense_weight).items()}
 
 
 def _shares(scores: Mapping[str, float], weight: float) -> dict[str, float]:

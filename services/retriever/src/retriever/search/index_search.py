@@ -48,7 +48,7 @@ class Request:
         return self.query.mode is Mode.HYBRID and self.options.fusion is Fusion.SCORES
 
     def remote(self, index: Index) -> RemoteSearches | None:
-        """Return the searches of a remote store that return candidates with cosines and BM25 scores in one call.
+        """Return the port through which one call gets the candidates of an index with both scores.
 
         Return None if the index's store is in this process, or if the query does not need both scores.
         """
@@ -63,7 +63,7 @@ class IndexResults:
         revision: The revision of the index when the searches began.
         dense: The highest cosines, by chunk id.
         sparse: The highest BM25 scores, by chunk id.
-        scored: The result of a search with both scores in one call. None if each search was a separate call.
+        scored: The result of `RemoteSearches.hybrid`. None if each search was a separate call.
     """
 
     revision: int

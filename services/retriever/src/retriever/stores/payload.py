@@ -1,11 +1,13 @@
 """The payloads of points in Qdrant, both embedded and on a server.
 
 There are three kinds of points: ``chunk`` (vectors ``dense`` and ``bm25``), ``document`` (a record, no vector) and
-``mark`` (no vector). A mark says that chunks of a document are being written or removed (`indexes.open_index`).
-A server has two more kinds (`stores.qdrant.schema`). Filter conditions test two payload
-fields. ``facts`` is a list of keywords. Each keyword (a fact) consists of a field's name and its value:
-``kind:chunk``, ``reader:*``, ``metadata.year:2024``. ``numbers`` has an object with ``key`` and ``value`` for each
-numeric field, for range conditions. With this layout, a few payload indexes serve all metadata keys.
+``mark`` (no vector). A mark says that chunks of a document are being written or removed (`indexes.open_index`). A
+server has two more kinds (`stores.qdrant.schema`).
+
+Filter conditions test two payload fields. ``facts`` is a list of keywords. Each keyword (a fact) consists of a name
+and a value: ``kind:chunk``, ``reader:*``. The value of a document's field is JSON: ``metadata.year:2024``,
+``category:"manual"``. ``numbers`` has an object with ``key`` and ``value`` for each numeric field, for range
+conditions. With this layout, a few payload indexes serve all metadata keys.
 """
 
 import hashlib

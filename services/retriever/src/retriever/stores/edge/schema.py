@@ -25,8 +25,8 @@ def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = Non
         dimension: Length of the dense vectors.
         storage: The storage of the dense vectors.
         exact_up_to: The maximum number of chunks that are searched without a graph (HNSW). With more chunks, the
-            engine builds a graph and quantizes the vectors. None, to open a shard: new chunks keep full vectors,
-            and quantized vectors remain quantized.
+            engine builds a graph, and quantizes the vectors if ``storage`` says so. None, to open a shard: new
+            chunks keep full vectors, and quantized vectors remain quantized.
     """
     dense = edge.EdgeVectorParams(
         dimension,

@@ -55,11 +55,12 @@ class Calls(Protocol):
 class Connection:
     """Clients of the nodes of a cluster, or of a single server.
 
-    A process prefers one node while the node responds. Each call has one deadline. An attempt that can be repeated
-    at another node has a shorter time-out, so that a hanging node delays the call only briefly.
+    A process prefers one node until a read at this node is slow or returns an old copy. It calls nodes that failed
+    recently last. Each call has one deadline. An attempt that can be repeated at another node has a shorter
+    time-out, so that a hanging node delays the call only briefly.
 
     Args:
-        nodes: The nodes, at least one. The first node that responds is used.
+        nodes: The nodes, at least one, the preferred node first.
         seconds: Maximum time of a call.
         try_seconds: Time after which a read is repeated at another node.
         certificates: The certificates of the nodes. Monitoring starts with the first `check`.
@@ -112,6 +113,8 @@ class Connection:
 
     async def check(self) -> None:
         """Check the versions and the API key. Avoid nodes that store no index although another node stores one.
+
+        Then start to monitor the certificates.
 
         Raises:
             DeadlineExceeded, Unavailable: Half of the nodes or more do not respond or refuse the API key, or a
@@ -243,13 +246,14 @@ class Connection:
             # The last attempt has all the remaining time.
             is_last = self._next(tried) in (None, node)
             try:
-                left = deadline.remaining()
+                began, left = time.monotonic(), deadline.remaining()
                 if is_write and not is_last:
                     return await node.call_while_up(self._try_seconds, left, method, *args, **options)
                 seconds = left if is_last else min(left, self._try_seconds)
                 result = await node.call(seconds, method, *args, **options)
-                if deadline.at - time.monotonic() < left - self._try_seconds / 2 and node is self._nodes[0]:
-                    self.prefer_another()  # this node is slow
+                is_slow = time.monotonic() - began > self._try_seconds / 2
+                if is_slow and node is self._nodes[0]:
+                    self.prefer_another()
                 return result
             except Missing:
                 # A node that has just started may not have all collections yet.
