@@ -100,7 +100,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     path.write_text(PROFILES)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     workers = ThreadPool(1)
-    servicer = GuardrailsServicer(Catalogue([regex(Limits()), secrets(Limits())], 16), workers, JudgingLimits())
+    servicer = GuardrailsServicer(Catalogue([regex(Limits()), secrets(Limits())]), workers, JudgingLimits())
     service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
     async with contextlib.AsyncExitStack() as stack:
         channel = await stack.enter_async_context(

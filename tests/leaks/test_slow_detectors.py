@@ -113,7 +113,7 @@ class World:
 @contextlib.asynccontextmanager
 async def world(judge: ScriptedJudge, generator: FakeGenerator) -> AsyncIterator[World]:
     workers = ThreadPool(1)
-    servicer = GuardrailsServicer(Catalogue([DetectorFactory(judge)], 4), workers, JudgingLimits(100_000))
+    servicer = GuardrailsServicer(Catalogue([DetectorFactory(judge)]), workers, JudgingLimits(100_000))
     service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
 
     def add(server: Any) -> None:

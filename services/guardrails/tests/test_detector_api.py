@@ -35,7 +35,7 @@ async def server() -> AsyncIterator[DetectorServer]:
     workers = ThreadPool(1)
     processes = CheckProcesses(CheckLimits(seconds=20))
     served = DetectorServer(
-        Catalogue([regex(Limits(detections=5)), file_type(processes), groundedness(_open, 5)], 8),
+        Catalogue([regex(Limits(detections=5)), file_type(processes), groundedness(_open, 5)]),
         workers,
         1000,
         0.1,
@@ -122,7 +122,7 @@ async def test_an_error_has_a_status_and_the_body_of_the_api(
 async def test_a_port_in_use_is_an_error(server: DetectorServer) -> None:
     """A port that another process uses is an error with a message."""
     workers = ThreadPool(1)
-    other = DetectorServer(Catalogue([], 1), workers, 10, 0.1)
+    other = DetectorServer(Catalogue([]), workers, 10, 0.1)
     with pytest.raises(Unavailable, match="Cannot listen"):
         await other.start("127.0.0.1", server.port)
     workers.close()

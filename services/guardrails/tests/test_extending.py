@@ -54,7 +54,7 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 async def test_a_request_can_ask_for_the_example(registered: ModuleType) -> None:
     """With the page's lines in the registry, the catalogue lists the detector and a rule redacts its findings."""
-    catalogue = Catalogue(registered.built_in(resources()), 4)
+    catalogue = Catalogue(registered.built_in(resources()))
     assert _NAME in [info.detector_id for info in catalogue.infos()]
     rules = catalogue.rules([DetectorSpec(_NAME, Action.REDACT, OnError.BLOCK, b'{"projects": ["OPS"]}')])
     workers = ThreadPool(1)

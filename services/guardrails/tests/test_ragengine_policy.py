@@ -26,8 +26,7 @@ _CATALOGUE = Catalogue(
     [
         regex(_LIMITS), ban_substrings(_LIMITS), secrets(_LIMITS), invisible_text(_LIMITS), file_type(_PROCESSES),
         token_limit(), reading_time(),
-    ],
-    64,
+    ]
 )  # fmt: skip
 _FILE = b"""
 action: redact

@@ -57,7 +57,7 @@ def servicer() -> Iterator[GuardrailsServicer]:
     """Yield the servicer."""
     limits = Limits(held_back=1000)
     workers = ThreadPool(1)
-    catalogue = Catalogue([regex(limits), ban_substrings(limits), groundedness(_open, 10)], 8, lambda: _REMOTE)
+    catalogue = Catalogue([regex(limits), ban_substrings(limits), groundedness(_open, 10)], lambda: _REMOTE)
     policy = Policy((DetectorSpec("regex", Action.BLOCK, params=b'{"regex":["email"]}'),), "Not this.")
     yield GuardrailsServicer(catalogue, workers, JudgingLimits(_MAX_TEXT_LENGTH), policy=lambda: policy)
     workers.close()

@@ -12,8 +12,8 @@ from detection.moderation.catalogue import Catalogue
 from servicekit.errors import InvalidRequest, NotFound
 
 
-def _catalogue(size: int = 8) -> Catalogue:
-    return Catalogue([regex(Limits()), ban_substrings(Limits())], size)
+def _catalogue() -> Catalogue:
+    return Catalogue([regex(Limits()), ban_substrings(Limits())])
 
 
 _EMAIL = json.dumps({"regex": ["email"], "replacement": "<EMAIL>"}).encode()
@@ -64,17 +64,17 @@ def test_the_number_of_detectors_is_limited(count: int) -> None:
 
 def test_recently_used_detectors_are_cached() -> None:
     """The catalogue keeps recently used detectors, and removes the least recently used detector first."""
-    catalogue = _catalogue(size=2)
+    catalogue = _catalogue()
 
     def detector(word: str) -> object:
         spec = DetectorSpec("ban_substrings", params=json.dumps({"substrings": [word]}).encode())
         return catalogue.rules([spec])[0].detector
 
-    a, b = detector("a"), detector("b")
-    assert detector("a") is a
-    detector("c")
-    assert detector("a") is a
-    assert detector("b") is not b
+    first, second, *_ = [detector(str(number)) for number in range(64)]
+    assert detector("0") is first
+    detector("another")
+    assert detector("0") is first
+    assert detector("1") is not second
 
 
 def test_detectors_are_listed_by_id() -> None:

@@ -44,8 +44,7 @@ _CATALOGUE = Catalogue(
         ban_substrings(_LIMITS),
         invisible_text(_LIMITS),
         prompt_injection(_LIMITS),
-    ],
-    64,
+    ]
 )
 
 

@@ -20,7 +20,7 @@ def _everything() -> Resources:
 def test_the_catalogue_lists_every_detector() -> None:
     """Each registered detector is listed once, with a description and a schema of its parameters."""
     factories = built_in(_everything())
-    infos = Catalogue(factories, 1).infos()
+    infos = Catalogue(factories).infos()
     assert [info.detector_id for info in infos] == sorted(factory.detector_id for factory in factories)
     assert all(info.description and info.params_schema for info in infos)
 

@@ -21,7 +21,7 @@ async def test_the_detectors_follow_the_file(tmp_path: Path) -> None:
     path.write_text(f"detectors:\n{_HAP}")
     async with aiohttp.ClientSession() as session:
         factories = RemoteDetectors(session, Chunkers(), ())
-        catalogue = Catalogue([], 8, factories.current)
+        catalogue = Catalogue([], remote=factories.current)
         async with factories.load(path):
             (hap,) = factories.current()
             path.write_text(f"detectors:\n{_HAP}{_TONE}")

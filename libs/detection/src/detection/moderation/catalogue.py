@@ -12,6 +12,7 @@ from detection.domain import DetectorInfo, DetectorSpec, Health
 from detection.moderation.rules import Rule
 
 _MAX_RULES = 32
+_CACHE_SIZE = 64  # the maximum number of cached detectors
 
 
 def _no_remote_detectors() -> Sequence[DetectorFactory]:
@@ -23,7 +24,6 @@ class Catalogue:
 
     Args:
         factories: The factories of the built-in detectors.
-        cache_size: The maximum number of cached detectors.
         remote: Returns the factories of the current remote detectors; a built-in detector with the same id takes
             precedence.
     """
@@ -31,12 +31,10 @@ class Catalogue:
     def __init__(
         self,
         factories: Sequence[DetectorFactory],
-        cache_size: int = 64,
         remote: Callable[[], Sequence[DetectorFactory]] = _no_remote_detectors,
     ) -> None:
         self._built_in = {factory.detector_id: factory for factory in factories}
         self._remote = remote
-        self._cache_size = cache_size
         self._cache: OrderedDict[tuple[DetectorFactory, bytes], ConfiguredDetector] = OrderedDict()
 
     def rules(self, specs: Sequence[DetectorSpec]) -> tuple[Rule, ...]:
@@ -106,6 +104,6 @@ class Catalogue:
             path = f"{field}.{error.path}" if error.path else field
             raise InvalidRequest(f"`{path}`: {error.message}", field=path) from error
         self._cache[key] = detector
-        if len(self._cache) > self._cache_size:
+        if len(self._cache) > _CACHE_SIZE:
             self._cache.popitem(last=False)
         return detector

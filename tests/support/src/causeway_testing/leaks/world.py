@@ -134,7 +134,7 @@ async def open_world(directory: Path) -> AsyncIterator[World]:
         lambda _: ScriptedJudge("?", kind=DetectorKind.GENERATION),
         kind=DetectorKind.GENERATION,
     )
-    catalogue = Catalogue([regex(Limits()), secrets(Limits()), ban_substrings(Limits()), grounded, relevance], 16)
+    catalogue = Catalogue([regex(Limits()), secrets(Limits()), ban_substrings(Limits()), grounded, relevance])
     servicer = GuardrailsServicer(catalogue, workers, JudgingLimits(100_000))
     service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
     (directory / "frontends.yaml").write_text(PROFILES)
