@@ -93,7 +93,8 @@ class Judge(ABC):
         seconds: The time limit of one call. After that, the detector has failed.
         cross_choice: Whether one call judges all choices of an answer. Each choice gets the findings of all
             choices.
-        judges_blank: Whether the detector also judges empty texts and white space. If so, it judges whole texts.
+        judges_blank: Whether the detector also judges empty texts and white space, for example a message that only
+            calls tools. If so, it judges whole texts.
     """
 
     kind: DetectorKind

@@ -16,8 +16,7 @@ _TIMEOUT = 504
 async def call_judge(rule: Rule, windows: Sequence[Window], context: DetectionContext) -> list[list[Detection]]:
     """Return the detections of a rule's `Judge` in each window, with positions in the whole text.
 
-    Skip blank windows, unless the detector judges blank texts or conversations. In a conversation, a message
-    without text may have tool calls.
+    Skip blank windows, unless the detector judges blank texts.
 
     Raises:
         DetectorFailed: The detector failed, or exceeded its time limit.
@@ -25,22 +24,21 @@ async def call_judge(rule: Rule, windows: Sequence[Window], context: DetectionCo
     """
     judge = rule.detector
     assert isinstance(judge, Judge)
-    judges_blank = judge.judges_blank or judge.kind is DetectorKind.CHAT
-    nonblank = [(index, window) for index, window in enumerate(windows) if judges_blank or window.text.strip()]
+    judged = [(index, window) for index, window in enumerate(windows) if judge.judges_blank or window.text.strip()]
     answers: list[list[Detection]] = [[] for _ in windows]
-    if not nonblank:
+    if not judged:
         return answers
     with working(rule.detector_id) as work:
         if judge.kind is DetectorKind.CONTEXT_DOC and not any(map(str.strip, context.passages)):
             raise MissingPassages
         try:
             async with asyncio.timeout(judge.seconds):
-                found = await judge.judge([window.text for _, window in nonblank], context)
+                found = await judge.judge([window.text for _, window in judged], context)
         except TimeoutError:
             raise DetectorFailed(f"the detector took longer than {judge.seconds:g} s", _TIMEOUT) from None
         if any(found):
             work.outcome = FOUND
-    for (index, window), detections in zip(nonblank, found, strict=True):
+    for (index, window), detections in zip(judged, found, strict=True):
         answers[index] = [_moved(detection, window.start) for detection in detections]
     return answers
 

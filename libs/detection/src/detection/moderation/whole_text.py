@@ -9,7 +9,6 @@ from detection.domain import (
     Action,
     Detection,
     DetectionContext,
-    DetectorKind,
     Direction,
     Failure,
     Finding,
@@ -128,7 +127,7 @@ async def _detections(
         found = await call_judge(rule, [Window(0, text) for text in texts], context)
         return shared_detections(found)
     chunks: Sequence[Sequence[Window]]
-    if judge.judges_blank or judge.kind is DetectorKind.CHAT:
+    if judge.judges_blank:
         chunks = [[Window(0, text)] for text in texts]
     else:
         chunks = await asyncio.gather(*(split_text(judge, text) for text in texts))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from detection.chunking.chunkers import Chunking, TooLong, Window, Windows
 from detection.detectors.port import DetectorFailed, Judge
-from detection.domain import Detection, DetectionContext, DetectorKind
+from detection.domain import Detection, DetectionContext
 from detection.moderation.judge_calls import call_judge
 from detection.moderation.rules import Rule
 
@@ -80,9 +80,8 @@ class Windowed:
         if last:
             self._last = True
             self._context = replace(self._context, replies=(reply,))
-            blank = self._judge.judges_blank or self._judge.kind is DetectorKind.CHAT
-            if blank and not self._queue:
-                self._queue = [Window(0, "")]  # a message without text may still call tools
+            if self._judge.judges_blank and not self._queue:
+                self._queue = [Window(0, "")]
         self._call_judge()
 
     def collect(self) -> list[Detection]:

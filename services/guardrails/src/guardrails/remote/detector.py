@@ -121,6 +121,7 @@ class RemoteJudge(Judge):
         self.chunking = config.chunking
         self.seconds = config.seconds
         self.cross_choice = config.cross_choice
+        self.judges_blank = config.kind is DetectorKind.CHAT  # a message without text may call tools
         self._config = config
         self._session = session
         self._slots = slots

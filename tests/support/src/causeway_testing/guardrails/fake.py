@@ -85,6 +85,7 @@ class ScriptedJudge(Judge):
         self.kind = kind
         self.seconds = seconds
         self.cross_choice = cross_choice
+        self.judges_blank = kind is DetectorKind.CHAT
         self.gate = asyncio.Event()
         self.gate.set()
         self.calls: list[list[str]] = []
