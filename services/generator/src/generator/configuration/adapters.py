@@ -3,7 +3,7 @@
 import importlib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -50,7 +50,6 @@ class Defaults:
         first_token: The maximum number of seconds until a streamed answer begins.
         whole: The maximum number of seconds until an answer in one piece is complete.
         idle: The maximum number of seconds between two pieces of a stream.
-        max_bytes: The maximum number of bytes of an answer in one piece, and of a piece of a stream.
         gathering: Decides when to pause the streams of OpenAI servers; None: never.
     """
 
@@ -58,7 +57,6 @@ class Defaults:
     first_token: float = 60.0
     whole: float = 100.0
     idle: float = 60.0
-    max_bytes: int = 8 * 1024 * 1024
     gathering: Gathering | None = None
 
 
@@ -82,11 +80,7 @@ def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
     else:
         endpoint = Endpoint(entry.url, entry.api_key, headers=entry.headers, query=entry.query)
     connect, whole, idle = _timeouts(entry.timeouts, defaults)
-    return ModelServer(
-        endpoint,
-        Limits(connect=connect, first_byte=whole, idle=idle, max_bytes=defaults.max_bytes),
-        defaults.gathering,
-    )
+    return ModelServer(endpoint, Limits(connect=connect, first_byte=whole, idle=idle), defaults.gathering)
 
 
 def first_token_timeout(entry: ServerEntry, defaults: Defaults) -> float:
@@ -148,7 +142,7 @@ def triton_config(
     from generator.triton.config import TritonConfig
 
     connect, whole, idle = _timeouts(server.timeouts, defaults)
-    config = TritonConfig(
+    return TritonConfig(
         address=server.url,
         model=deployment.model or model.name,
         version=deployment.version,
@@ -157,14 +151,11 @@ def triton_config(
         api_key=server.api_key,
         chat_template=model.chat_template or _template_directory(Path(model.tokenizer)),
         window=model.context_window,
+        answer_tokens=deployment.answer_tokens,
         connect=connect,
         first_byte=whole,
         idle=idle,
-        max_bytes=defaults.max_bytes,
     )
-    if deployment.answer_tokens is not None:
-        config = replace(config, answer_tokens=deployment.answer_tokens)
-    return config
 
 
 def _template_directory(tokenizer: Path) -> str:

@@ -93,7 +93,7 @@ class DeploymentEntry(_Entry):
     queue: int = Field(512, ge=0)
     headers: dict[_HeaderName, Text] = {}
     version: str = ""
-    answer_tokens: int | None = Field(None, ge=1)
+    answer_tokens: int = Field(1024, ge=1)
 
 
 class ModelEntry(_Entry):
