@@ -120,7 +120,7 @@ async def test_the_limits_are_as_configured(client: Client) -> None:
     """The queue stores jobs until they are done, and refuses jobs when it is full. A full stream of dead letters
     drops the oldest. States expire. All streams are on the disk.
     """
-    jetstream = (await ingest_transport(client, history_days=7)).jetstream
+    jetstream = (await ingest_transport(client)).jetstream
 
     jobs = (await jetstream.stream_info(keys.INGEST_STREAM)).config
     assert jobs.subjects == ["causeway.ingest.job.>"]
@@ -139,7 +139,7 @@ async def test_the_limits_are_as_configured(client: Client) -> None:
         assert subjects == [f"causeway.ingest.job.{lane}.*.*", *(["causeway.ingest.job.*.*"] if lane == 0 else [])]
 
     states = (await jetstream.stream_info(f"KV_{keys.JOBS_BUCKET}")).config
-    assert (states.max_msgs_per_subject, states.max_age, states.max_bytes) == (1, 7 * DAY, GIB)
+    assert (states.max_msgs_per_subject, states.max_age, states.max_bytes) == (1, 30 * DAY, GIB)
     assert (states.storage, states.discard) == (StorageType.FILE, DiscardPolicy.NEW)
 
     originals = (await jetstream.stream_info(f"OBJ_{keys.ORIGINALS_BUCKET}")).config

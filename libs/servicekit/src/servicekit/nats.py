@@ -25,7 +25,7 @@ from nats.js.object_store import ObjectStore
 
 from servicekit import keys, telemetry
 from servicekit.nats_client import ClosingClient
-from servicekit.stream_limits import STREAM_BYTES, ensure_stream, space_reserved
+from servicekit.stream_limits import STREAM_BYTES, ensure_bucket, ensure_stream
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
@@ -34,6 +34,8 @@ GENERATION = "Causeway-Generation"
 """Header of a job that was sent again, with its original generation."""
 ACK_WAIT = 30.0
 """Seconds without a heartbeat after which a job goes to another worker."""
+_JOB_SECONDS = 30 * 86400.0
+"""Seconds from the last change of a job's state to its deletion."""
 _NOT_UNIQUE = 10100  # server error: another consumer of a work queue has overlapping subjects
 
 
@@ -147,14 +149,13 @@ class IngestTransport:
 
 
 async def ingest_transport(
-    client: Client, *, replicas: int = 1, history_days: float = 30, stream_bytes: int = STREAM_BYTES
+    client: Client, *, replicas: int = 1, stream_bytes: int = STREAM_BYTES
 ) -> IngestTransport:
     """Return the streams and buckets of ingest; create those that are missing.
 
     Args:
         client: A connection.
         replicas: Number of replicas; 3 in production.
-        history_days: Days until the state of a finished job is deleted.
         stream_bytes: Size limit in bytes of the waiting jobs, and also of the states of jobs; dead letters get a
             quarter. The server reserves this space at creation.
 
@@ -194,34 +195,29 @@ async def ingest_transport(
         with contextlib.suppress(NotFoundError):  # another process has removed it
             await jetstream.delete_consumer(keys.INGEST_STREAM, keys.INGEST_CONSUMER_WITHOUT_LANE)
         await _consumers(jetstream)
-    try:
-        jobs = await jetstream.key_value(keys.JOBS_BUCKET)
-    except BucketNotFoundError:
-        with space_reserved(keys.JOBS_BUCKET, stream_bytes):
-            jobs = await jetstream.create_key_value(
-                KeyValueConfig(
-                    bucket=keys.JOBS_BUCKET,
-                    history=1,
-                    ttl=history_days * 86400,
-                    max_bytes=stream_bytes,
-                    storage=StorageType.FILE,
-                    replicas=replicas,
-                )
-            )
+    jobs = await ensure_bucket(
+        jetstream,
+        KeyValueConfig(
+            bucket=keys.JOBS_BUCKET,
+            history=1,
+            ttl=_JOB_SECONDS,
+            max_bytes=stream_bytes,
+            storage=StorageType.FILE,
+            replicas=replicas,
+        ),
+    )
     try:
         originals = await jetstream.object_store(keys.ORIGINALS_BUCKET)
     except BucketNotFoundError:
         originals = await jetstream.create_object_store(
             keys.ORIGINALS_BUCKET, ObjectStoreConfig(storage=StorageType.FILE, replicas=replicas)
         )
-    try:
-        pictures = await jetstream.key_value(keys.PICTURES_BUCKET)
-    except BucketNotFoundError:
-        # A key-value bucket reads a page in one round trip, and one purge removes all pages of a document or an
-        # index. An object store can do neither.
-        pictures = await jetstream.create_key_value(
-            KeyValueConfig(bucket=keys.PICTURES_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
-        )
+    # A key-value bucket reads a page in one round trip, and one purge removes all pages of a document or an index.
+    # An object store can do neither.
+    pictures = await ensure_bucket(
+        jetstream,
+        KeyValueConfig(bucket=keys.PICTURES_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas),
+    )
     return IngestTransport(client, jetstream, jobs, originals, pictures, epoch)
 
 
@@ -263,20 +259,17 @@ async def history_bucket(
         Unavailable: The server does not have enough space.
     """
     jetstream = client.jetstream(timeout=10)
-    try:
-        return await jetstream.key_value(keys.HISTORY_BUCKET)
-    except BucketNotFoundError:
-        with space_reserved(keys.HISTORY_BUCKET, stream_bytes):
-            return await jetstream.create_key_value(
-                KeyValueConfig(
-                    bucket=keys.HISTORY_BUCKET,
-                    history=1,
-                    ttl=days * 86400,
-                    max_bytes=stream_bytes,
-                    storage=StorageType.FILE,
-                    replicas=replicas,
-                )
-            )
+    return await ensure_bucket(
+        jetstream,
+        KeyValueConfig(
+            bucket=keys.HISTORY_BUCKET,
+            history=1,
+            ttl=days * 86400,
+            max_bytes=stream_bytes,
+            storage=StorageType.FILE,
+            replicas=replicas,
+        ),
+    )
 
 
 async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
@@ -286,12 +279,10 @@ async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
     expire: lists contain an expired key until it is revoked.
     """
     jetstream = client.jetstream(timeout=10)
-    try:
-        return await jetstream.key_value(keys.API_KEYS_BUCKET)
-    except BucketNotFoundError:
-        return await jetstream.create_key_value(
-            KeyValueConfig(bucket=keys.API_KEYS_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
-        )
+    return await ensure_bucket(
+        jetstream,
+        KeyValueConfig(bucket=keys.API_KEYS_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas),
+    )
 
 
 async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
@@ -301,19 +292,17 @@ async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
     running gateways write their entries again. Entries expire after 26 hours.
     """
     jetstream = client.jetstream(timeout=2)
-    try:
-        return await jetstream.key_value(keys.QUOTAS_BUCKET)
-    except BucketNotFoundError:
-        return await jetstream.create_key_value(
-            KeyValueConfig(
-                bucket=keys.QUOTAS_BUCKET,
-                history=1,
-                ttl=26 * 3600,
-                max_bytes=64 * 1024 * 1024,
-                storage=StorageType.MEMORY,
-                replicas=replicas,
-            )
-        )
+    return await ensure_bucket(
+        jetstream,
+        KeyValueConfig(
+            bucket=keys.QUOTAS_BUCKET,
+            history=1,
+            ttl=26 * 3600,
+            max_bytes=64 * 1024 * 1024,
+            storage=StorageType.MEMORY,
+            replicas=replicas,
+        ),
+    )
 
 
 def trace_headers() -> dict[str, str]:

@@ -77,7 +77,6 @@ class GrpcServer:
     Args:
         address: ``host:port``, with port 0 for a free port; or ``unix:PATH``, a socket that only its owner may use.
         services: Pairs of a service's descriptor and a function that adds its servicer to the server.
-        max_connection_age: Seconds after which the server closes a connection, so that callers find new replicas.
         max_concurrent_calls: Maximum number of concurrent calls, including health checks. The server refuses
             further calls with RESOURCE_EXHAUSTED.
         certificates: For mutual TLS; None: all clients that reach the port may call.
@@ -98,7 +97,6 @@ class GrpcServer:
         address: str,
         services: Sequence[tuple[ServiceDescriptor, Callable[[grpc.aio.Server], None]]],
         *,
-        max_connection_age: float = 300.0,
         max_concurrent_calls: int = 1024,
         certificates: Certificates | None = None,
         callers: Collection[str] = (),
@@ -108,7 +106,8 @@ class GrpcServer:
             *WINDOW_OPTIONS,
             *SIZE_OPTIONS,
             ("grpc.so_reuseport", 0),  # a second process on the same port must fail
-            ("grpc.max_connection_age_ms", int(max_connection_age * 1000)),
+            # The server closes each connection after five minutes, so that callers find new replicas.
+            ("grpc.max_connection_age_ms", 300_000),
             ("grpc.max_connection_age_grace_ms", 600_000),
             # Clients send pings every three seconds to detect a server that hangs (`servicekit.channel`).
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),

@@ -1,11 +1,12 @@
-"""Size limits of NATS' streams, and NATS' errors when there is no space."""
+"""The creation of NATS' streams and buckets, their size limits, and NATS' errors when there is no space."""
 
 import contextlib
 from collections.abc import Iterator
 
 from nats.js import JetStreamContext
-from nats.js.api import StreamConfig
-from nats.js.errors import APIError, NotFoundError
+from nats.js.api import KeyValueConfig, StreamConfig
+from nats.js.errors import APIError, BucketNotFoundError, NotFoundError
+from nats.js.kv import KeyValue
 
 from servicekit.errors import Unavailable
 
@@ -76,6 +77,23 @@ async def ensure_stream(jetstream: JetStreamContext, config: StreamConfig, setti
         with space_reserved(config.name, config.max_bytes or 0, setting):
             info = await jetstream.add_stream(config)
     return int(info.created.timestamp()) if info.created else 0
+
+
+async def ensure_bucket(jetstream: JetStreamContext, config: KeyValueConfig) -> KeyValue:
+    """Return a bucket; create it if it is missing.
+
+    Args:
+        jetstream: The JetStream context.
+        config: The configuration of a new bucket. An existing bucket keeps its own configuration.
+
+    Raises:
+        Unavailable: The server does not have enough space.
+    """
+    try:
+        return await jetstream.key_value(config.bucket)
+    except BucketNotFoundError:
+        with space_reserved(config.bucket, config.max_bytes or 0):
+            return await jetstream.create_key_value(config)
 
 
 def is_full(error: BaseException) -> bool:
