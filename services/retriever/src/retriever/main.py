@@ -24,10 +24,10 @@ from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.rebuild_jobs import Rebuilds
 from retriever.indexes.snapshots import Snapshots
 from retriever.languages.detector import LanguageDetector
-from retriever.languages.document_words import DocumentWords
+from retriever.languages.document_analyzer import DocumentAnalyzer
 from retriever.ports.store import Store
 from retriever.rerankers.reranking import Reranking
-from retriever.search.query_words import QueryWords
+from retriever.search.query_analyzer import QueryAnalyzer
 from retriever.search.retrieval import Retrieval
 from retriever.servicer import RetrieverServicer
 from retriever.settings import RetrieverSettings
@@ -62,15 +62,15 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
         indexes = await Indexes.open(store)
         closing.push_async_callback(indexes.aclose)
         encoder, detector = Bm25Encoder(scheduler), LanguageDetector()
-        words = DocumentWords(encoder, detector)
-        rebuilds = Rebuilds(indexes, models, words)
+        analyzer = DocumentAnalyzer(encoder, detector)
+        rebuilds = Rebuilds(indexes, models, analyzer)
         closing.push_async_callback(rebuilds.aclose)
         servicer = RetrieverServicer(
             Retrieval(
                 indexes,
                 QueryVectors(models),
                 encoder,
-                QueryWords(encoder, detector),
+                QueryAnalyzer(encoder, detector),
                 scheduler,
                 Reranking(rerankers),
                 trace_content=settings.trace_content,
@@ -78,9 +78,9 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
             Upserts(
                 indexes,
                 GroupCommit(indexes),
-                words,
-                concurrent=_MAX_UPSERTS,
-                waiting=_MAX_WAITING_UPSERTS,
+                analyzer,
+                max_concurrent=_MAX_UPSERTS,
+                max_waiting=_MAX_WAITING_UPSERTS,
             ),
             Catalogue(indexes),
             Snapshots(

@@ -278,7 +278,7 @@ async def test_two_upserts_of_a_document_follow_each_other(bench: Bench) -> None
 
 async def test_upserts_at_a_time_are_bounded() -> None:
     """Upserts above the limit wait, and above the queue they are refused. All waiting ones are stored."""
-    bench = await Bench.open(MemoryStore(), concurrent=2, waiting=3)
+    bench = await Bench.open(MemoryStore(), max_concurrent=2, max_waiting=3)
     go = asyncio.Event()
     running = 0
 

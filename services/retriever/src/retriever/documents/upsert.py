@@ -22,7 +22,7 @@ from retriever.domain.index import IndexSpec
 from retriever.domain.language import AUTO
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
-from retriever.languages.document_words import DocumentWords
+from retriever.languages.document_analyzer import DocumentAnalyzer
 from retriever.ports.store import ChunkPoint
 from retriever.ports.whole_documents import WholeDocument
 
@@ -38,9 +38,9 @@ class Upserts:
     Args:
         indexes: The indexes.
         groups: Commits small documents together.
-        words: Computes the sparse vectors.
-        concurrent: Maximum number of concurrent upserts and updates. Each upsert has two messages in memory.
-        waiting: Maximum number of waiting upserts and updates; more are refused.
+        analyzer: Chooses the language and computes the terms.
+        max_concurrent: Maximum number of concurrent upserts and updates. Each upsert has two messages in memory.
+        max_waiting: Maximum number of waiting upserts and updates; more are refused.
         idle_seconds: Maximum seconds to wait for the next message of a stream.
     """
 
@@ -48,17 +48,17 @@ class Upserts:
         self,
         indexes: Indexes,
         groups: GroupCommit,
-        words: DocumentWords,
+        analyzer: DocumentAnalyzer,
         *,
-        concurrent: int,
-        waiting: int,
+        max_concurrent: int,
+        max_waiting: int,
         idle_seconds: float = 60.0,
     ) -> None:
         self._indexes = indexes
         self._groups = groups
-        self._words = words
-        self._slots = asyncio.Semaphore(concurrent)
-        self._queue_left = waiting
+        self._analyzer = analyzer
+        self._slots = asyncio.Semaphore(max_concurrent)
+        self._queue_left = max_waiting
         self._idle_seconds = idle_seconds
 
     async def upsert(self, steps: AsyncIterator[UpsertStep]) -> Upserted:
@@ -189,11 +189,11 @@ class Upserts:
     async def _with_language(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> Document:
         texts = [chunk.text for chunk in chunks]
         counts = await index.languages() if index.spec.language == AUTO else {}
-        language = await self._words.language(index.spec, document, texts, counts)
+        language = await self._analyzer.language(index.spec, document, texts, counts)
         return replace(document, text_language=language)
 
     async def _points(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> list[ChunkPoint]:
-        terms = await self._words.terms([chunk.indexed_text for chunk in chunks], document.text_language)
+        terms = await self._analyzer.terms([chunk.indexed_text for chunk in chunks], document.text_language)
         return [
             ChunkPoint(_chunk_id(index.spec, document, chunk), chunk, chunk_terms)
             for chunk, chunk_terms in zip(chunks, terms, strict=True)

@@ -19,7 +19,7 @@ from servicekit.errors import Unavailable
 from retriever.domain.document import Document
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
-from retriever.languages.document_words import SAMPLE_CHUNKS, DocumentWords
+from retriever.languages.document_analyzer import SAMPLE_CHUNKS, DocumentAnalyzer
 from retriever.ports.store import ChunkPoint, Collection
 
 _log = structlog.get_logger(__name__)
@@ -114,21 +114,23 @@ class Reembedding:
         source: The collection to read.
         target: The collection to fill.
         embedder: Computes the vectors.
-        words: Computes the terms.
+        analyzer: Chooses the language and computes the terms.
     """
 
-    def __init__(self, source: Collection, target: Collection, embedder: Embedder, words: DocumentWords) -> None:
+    def __init__(
+        self, source: Collection, target: Collection, embedder: Embedder, analyzer: DocumentAnalyzer
+    ) -> None:
         self._source = source
         self._target = target
         self._embedder = embedder
-        self._words = words
+        self._analyzer = analyzer
         self._languages: Counter[str] = Counter()
 
     async def record(self, record: Document) -> Document:
         """Return the record with the language of its texts."""
         first = await self._source.chunks_of(record.version, 0, SAMPLE_CHUNKS)
         texts = [chunk.text for chunk in first]
-        language = await self._words.language(self._target.spec, record, texts, self._languages)
+        language = await self._analyzer.language(self._target.spec, record, texts, self._languages)
         return replace(record, text_language=language)
 
     async def points(self, points: list[ChunkPoint], record: Document, /) -> AsyncIterator[list[ChunkPoint]]:
@@ -137,7 +139,7 @@ class Reembedding:
             batch = points[start : start + _BATCH_TEXTS]
             texts = [point.chunk.indexed_text for point in batch]
             vectors = await self._embedder.embed(texts)
-            terms = await self._words.terms(texts, record.text_language)
+            terms = await self._analyzer.terms(texts, record.text_language)
             yield [
                 replace(point, chunk=replace(point.chunk, vector=vector.tolist()), terms=chunk_terms)
                 for point, vector, chunk_terms in zip(batch, vectors, terms, strict=True)

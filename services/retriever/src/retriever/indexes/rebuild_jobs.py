@@ -22,7 +22,7 @@ from retriever.domain.language import AUTO, LEGACY, checked_language
 from retriever.indexes import rebuild
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
-from retriever.languages.document_words import DocumentWords
+from retriever.languages.document_analyzer import DocumentAnalyzer
 from retriever.ports.store import REBUILD, Collection
 
 _log = structlog.get_logger(__name__)
@@ -75,7 +75,7 @@ class Rebuilds:
     Args:
         indexes: The indexes.
         models: The configured models.
-        words: Computes the terms.
+        analyzer: Chooses the language and computes the terms.
         retry_seconds: Seconds between attempts if a store or a model is unavailable.
     """
 
@@ -83,13 +83,13 @@ class Rebuilds:
         self,
         indexes: Indexes,
         models: EmbeddingModels,
-        words: DocumentWords,
+        analyzer: DocumentAnalyzer,
         *,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
         self._indexes = indexes
         self._models = models
-        self._words = words
+        self._analyzer = analyzer
         self._retry_seconds = retry_seconds
         self._running: dict[Index, asyncio.Task[None]] = {}
         self._progress: dict[Index, Rebuild] = {}
@@ -277,7 +277,7 @@ class Rebuilds:
                     self._indexes,
                     index,
                     target,
-                    rebuild.Reembedding(index.collection, target, model.passages, self._words),
+                    rebuild.Reembedding(index.collection, target, model.passages, self._analyzer),
                     partial(self._note_success, index, target),
                     self._progress_recorder(index),
                 )

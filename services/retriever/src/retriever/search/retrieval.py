@@ -29,7 +29,7 @@ from retriever.search import captions, diversity, neighbours
 from retriever.search.candidates import Candidates
 from retriever.search.index_search import IndexResults, Request, search_all
 from retriever.search.metrics import SearchSpan
-from retriever.search.query_words import QueryWords, merged
+from retriever.search.query_analyzer import QueryAnalyzer, merged
 from retriever.search.ranking_options import resolve_options
 from retriever.search.step_timer import StepTimer
 
@@ -49,8 +49,8 @@ class Retrieval:
     Args:
         indexes: The indexes.
         vectors: Computes the query's vectors.
-        encoder: Computes the sparse vectors of passages.
-        words: Computes the sparse vectors of queries.
+        encoder: Computes the terms of passages.
+        analyzer: Computes the terms of queries.
         scheduler: Makes bulk work wait for searches.
         reranking: Reranks the passages.
         trace_content: Whether traces have the text of queries.
@@ -61,7 +61,7 @@ class Retrieval:
         indexes: Indexes,
         vectors: QueryVectors,
         encoder: TermEncoder,
-        words: QueryWords,
+        analyzer: QueryAnalyzer,
         scheduler: Scheduler,
         reranking: Reranking,
         *,
@@ -70,7 +70,7 @@ class Retrieval:
         self._indexes = indexes
         self._vectors = vectors
         self._encoder = encoder
-        self._words = words
+        self._analyzer = analyzer
         self._scheduler = scheduler
         self._reranking = reranking
         self._trace_content = trace_content
@@ -111,13 +111,13 @@ class Retrieval:
                 best = await neighbours.extended(best, query.neighbours, top, indexes)
         if query.captions:
             with timer.time("captions"):
-                best = captions.captioned(await self._all_words(principal, query), best, self._encoder)
+                best = captions.captioned(await self._all_terms(principal, query), best, self._encoder)
         return Retrieved(tuple(best), timer.steps(), reranked.reranker, reranked.not_reranked)
 
-    async def _all_words(self, principal: Principal, query: Query) -> Terms:
+    async def _all_terms(self, principal: Principal, query: Query) -> Terms:
         """Return the query's terms in all languages of its indexes."""
         indexes = [await self._indexes.get(principal.tenant, name) for name in dict.fromkeys(query.indexes)]
-        return merged((await self._words.terms(query.text, indexes)).values())
+        return merged((await self._analyzer.terms(query.text, indexes)).values())
 
     def _pool(self, query: Query, top: int) -> int:
         """Return how many passages are read before the best are chosen."""
@@ -149,7 +149,7 @@ class Retrieval:
         indexes = [await self._indexes.get(principal.tenant, name, wait=False) for name in names]
         vectors = await self._embed(query, indexes, timer)
         options = resolve_options(query, [index.spec.settings for index in indexes])
-        request = Request(query, options, principal, pool, vectors, await self._words.terms(query.text, indexes))
+        request = Request(query, options, principal, pool, vectors, await self._analyzer.terms(query.text, indexes))
         found: dict[Index, IndexResults] = {}
         for _ in range(_MAX_ROUNDS):
             old = [index for index in indexes if index not in found or found[index].revision != index.revision]

@@ -21,12 +21,12 @@ from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.rebuild_jobs import Rebuilds
 from retriever.indexes.snapshots import Snapshots
 from retriever.languages.detector import LanguageDetector
-from retriever.languages.document_words import DocumentWords
+from retriever.languages.document_analyzer import DocumentAnalyzer
 from retriever.ports.store import Store
 from retriever.rerankers.registry import Rerankers
 from retriever.rerankers.reranking import Reranking
 from retriever.rerankers.resilience import ResilientReranker
-from retriever.search.query_words import QueryWords
+from retriever.search.query_analyzer import QueryAnalyzer
 from retriever.search.retrieval import Retrieval
 from retriever.stores.bm25 import Bm25Encoder
 from servicekit.principal import LOCAL, Principal
@@ -49,13 +49,16 @@ class Bench:
         self.models = EmbeddingModels([EmbeddingModel.of(self.embedder)])
         self.encoder = Bm25Encoder(self.scheduler)
         self.detector = LanguageDetector()
-        self.words = DocumentWords(self.encoder, self.detector)
+        self.analyzer = DocumentAnalyzer(self.encoder, self.detector)
         self.reranker = WordsReranker()
         self.rerankers = Rerankers([ResilientReranker(self.reranker, "words")])
         self.retrieval = self.retrieval_with(self.embedder)
         self.groups = GroupCommit(indexes)
         self.upserts = Upserts(
-            indexes, self.groups, self.words, **{"concurrent": 8, "waiting": 64, "idle_seconds": 5.0, **limits}
+            indexes,
+            self.groups,
+            self.analyzer,
+            **{"max_concurrent": 8, "max_waiting": 64, "idle_seconds": 5.0, **limits},
         )
         self.catalogue = Catalogue(indexes)
         self.embeddings = Embeddings(self.models)
@@ -67,14 +70,14 @@ class Bench:
 
     def retrieval_over(self, vectors: QueryVectors, reranking: Reranking | None = None) -> Retrieval:
         """Return a `Retrieval` with other vectors of queries."""
-        words = QueryWords(self.encoder, self.detector)
+        analyzer = QueryAnalyzer(self.encoder, self.detector)
         reranking = reranking or Reranking(Rerankers())
-        return Retrieval(self.indexes, vectors, self.encoder, words, self.scheduler, reranking)
+        return Retrieval(self.indexes, vectors, self.encoder, analyzer, self.scheduler, reranking)
 
     def rebuilds(self, *embedders: Embedder) -> Rebuilds:
         """Return a `Rebuilds` with further models."""
         models = [EmbeddingModel.of(each) for each in (self.embedder, *embedders)]
-        return Rebuilds(self.indexes, EmbeddingModels(models), self.words, retry_seconds=0.05)
+        return Rebuilds(self.indexes, EmbeddingModels(models), self.analyzer, retry_seconds=0.05)
 
     def snapshots(self, directory: Path) -> Snapshots:
         """Return a `Snapshots` for a directory."""

@@ -1,4 +1,4 @@
-"""The terms of a query, in the languages of the index that is searched."""
+"""The analysis of a query for text search: its terms in the languages of the index that is searched."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,8 +9,8 @@ from retriever.ports.store import Terms
 from retriever.ports.term_encoder import TermEncoder
 
 
-class QueryWords:
-    """Computes the sparse vectors of queries.
+class QueryAnalyzer:
+    """Computes the terms of queries.
 
     A query in another script than Latin is analysed in the language of its script. Another query is too short to
     detect its language reliably, so it is analysed in the index's language. If an index has several languages of
@@ -29,15 +29,15 @@ class QueryWords:
     async def terms(self, text: str, indexes: Iterable[Index]) -> Mapping[Index, Terms]:
         """Return the terms of a query for each index."""
         by_languages: dict[tuple[str, ...], Terms] = {}
-        words: dict[Index, Terms] = {}
+        terms: dict[Index, Terms] = {}
         for index in indexes:
             languages = await self._languages(text, index)
             if languages not in by_languages:
                 by_languages[languages] = merged(
                     self._encoder.encode_query(text, language) for language in languages
                 )
-            words[index] = by_languages[languages]
-        return words
+            terms[index] = by_languages[languages]
+        return terms
 
     async def _languages(self, text: str, index: Index) -> tuple[str, ...]:
         language = index.spec.language

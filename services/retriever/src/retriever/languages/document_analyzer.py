@@ -1,4 +1,4 @@
-"""The language of documents, and the BM25 terms of their chunks."""
+"""The analysis of documents for text search: their language, and the BM25 terms of their chunks."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,8 +13,8 @@ SAMPLE_CHUNKS = 8
 """Number of chunks at the beginning of a document from which its language is detected."""
 
 
-class DocumentWords:
-    """Computes the terms of documents.
+class DocumentAnalyzer:
+    """Chooses the language of documents and computes their terms.
 
     Args:
         encoder: Computes the sparse vectors.
