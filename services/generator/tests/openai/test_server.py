@@ -323,8 +323,9 @@ async def test_a_server_whose_list_never_ends_is_unreachable(monkeypatch: pytest
         await server.aclose()
 
 
-async def test_only_the_first_call_waits_for_a_window() -> None:
+async def test_only_the_first_call_waits_for_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the first call waits for the window of a silent server."""
+    monkeypatch.setattr("generator.openai.server._CHECK_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts connections and never answers
         server = ModelServer(Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}/v1"), LIMITS)
         assert await server.window("a") == 0

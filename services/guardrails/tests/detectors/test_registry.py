@@ -25,6 +25,12 @@ def test_the_catalogue_lists_every_detector() -> None:
     assert all(info.description and info.params_schema for info in infos)
 
 
+def test_pii_exists_only_with_a_python_for_it() -> None:
+    """The detector `pii` exists only if a Python is configured for it. The other detectors do not need it."""
+    names = [{factory.detector_id for factory in built_in(each)} for each in (_everything(), resources())]
+    assert names[0] - names[1] == {"pii"}
+
+
 def test_the_page_lists_every_detector() -> None:
     """The table of docs/guardrails.md names exactly the registered detectors."""
     table = _PAGE.read_text().partition("| id | finds |")[2].partition("\n\n")[0]

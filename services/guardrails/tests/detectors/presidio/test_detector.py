@@ -5,20 +5,21 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from causeway_testing.guardrails.detectors import resources, slow
+import pytest_asyncio
+from causeway_testing.guardrails.detectors import slow
 from detection.detectors.port import DetectorFailed
 from detection.domain import DetectionContext
 from guardrails.detectors.child_processes import ChildProcesses
 from guardrails.detectors.presidio.detector import pii, pii_processes
-from guardrails.detectors.registry import built_in
 
 PYTHON = Path(sys.prefix) / "pii" / "bin" / "python"
 _CONTEXT = DetectionContext()
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def processes() -> AsyncIterator[ChildProcesses]:
-    """Yield the detector's processes, at most one."""
+    """Yield the detector's processes, at most one. All tests share them, because a start takes seconds."""
     assert PYTHON.exists(), "Presidio is not installed: make .venv/.pii"
     processes = pii_processes(PYTHON, 60, 1)
     yield processes
@@ -43,9 +44,12 @@ async def test_each_window_has_its_own_findings(processes: ChildProcesses) -> No
     assert [place.text for place in places] == ["Berlin"]
 
 
-async def test_many_windows_are_several_requests(processes: ChildProcesses) -> None:
+async def test_many_windows_are_several_requests(
+    processes: ChildProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The requests are sent one after the other, and the results are in order."""
-    green = "The pump is green. " * 500
+    monkeypatch.setattr("guardrails.detectors.presidio.detector._MAX_BATCH_LENGTH", 40)
+    green = "The pump is green. "
     texts = [green, "Anna Meyer came.", green, green, "John Smith left."]
     found = await slow(pii(processes, 60)).judge(texts, _CONTEXT)
     assert [[detection.text for detection in detections] for detections in found] == [
@@ -82,9 +86,3 @@ async def test_the_health_names_the_reason(processes: ChildProcesses, tmp_path: 
     assert (missing.healthy, missing.reason) == (False, "the process that checks texts does not start")
     other = await pii(pii_processes(Path(sys.executable), 60, 1), 60).health()  # a Python without Presidio
     assert (other.healthy, other.reason) == (False, "the process that checks texts does not start")
-
-
-def test_the_detector_exists_only_with_a_python_for_it() -> None:
-    """The detector exists only if a Python is configured for it. The other detectors do not need it."""
-    detector_ids = [factory.detector_id for factory in built_in(resources())]
-    assert "pii" not in detector_ids

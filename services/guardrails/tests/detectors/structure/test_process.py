@@ -34,24 +34,26 @@ sys.exit(child.serve(check))
 
 
 @pytest.fixture
-async def processes(tmp_path: Path) -> AsyncIterator[CheckProcesses]:
-    """Yield processes whose check follows the instruction in the text."""
+async def processes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[CheckProcesses]:
+    """Yield processes whose check follows the instruction in the text. A parameter sets their time limit."""
     script = tmp_path / "child.py"
     script.write_text(SCRIPT)
-    processes = CheckProcesses(CheckLimits(seconds=3, memory=200 * 1024**2), (sys.executable, str(script)))
+    limits = CheckLimits(seconds=getattr(request, "param", 60), memory=200 * 1024**2)
+    processes = CheckProcesses(limits, (sys.executable, str(script)))
     yield processes
     await processes.aclose()
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "status"),
+    ("processes", "text", "message", "status"),
     [
-        ("hang", "longer than 3 s", 504),
-        ("spin", "longer than 3 s", 504),
-        ("eat", "more memory", 0),
-        ("crash", "SIGSEGV", 0),
-        ("defect", "failed on the text", 0),
+        (1, "hang", "longer than 1 s", 504),
+        (1, "spin", "longer than 1 s", 504),
+        (60, "eat", "more memory", 0),
+        (60, "crash", "SIGSEGV", 0),
+        (60, "defect", "failed on the text", 0),
     ],
+    indirect=["processes"],
 )
 async def test_a_text_that_ends_its_check_fails_the_detector(
     text: str, message: str, status: int, processes: CheckProcesses
