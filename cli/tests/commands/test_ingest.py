@@ -48,7 +48,7 @@ def test_failures_do_not_stop_the_others(gateway: Any, cli: Callable[..., Any], 
 
 
 def test_warnings_are_printed(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """A file with warnings counts as ingested. The command prints the warnings, and so does `causeway jobs`."""
+    """A file with warnings counts as ingested. `causeway ingest` and `causeway jobs list` print the warnings."""
     (tmp_path / "scanned.pdf").write_text("x")
     result = cli("ingest", tmp_path / "scanned.pdf", "--index", "x", "--url", gateway.url)
     assert result.exit_code == 0
@@ -59,7 +59,7 @@ def test_warnings_are_printed(gateway: Any, cli: Callable[..., Any], tmp_path: P
         "  not read: 1 more parts",
         "1 succeeded",
     ]
-    listed = cli("jobs", "--url", gateway.url)
+    listed = cli("jobs", "list", "--url", gateway.url)
     assert "3 warnings: page 2: The page has no text." in " ".join(listed.stdout.split())
 
 
@@ -195,5 +195,5 @@ def test_an_interruption(gateway: Any, causeway: list[str], tmp_path: Path) -> N
         finally:
             process.kill()
     assert process.returncode == 130
-    assert "causeway jobs" in stderr
+    assert "causeway jobs list" in stderr
     assert "Traceback" not in stderr

@@ -19,13 +19,13 @@ def test_jobs_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
     """The list shows the newest job first, with the reasons of failures. --state filters it. --json prints the
     platform's objects.
     """
-    lines = cli("jobs", "--url", gateway.url).stdout.splitlines()
+    lines = cli("jobs", "list", "--url", gateway.url).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["Job", "job-3", "job-2", "job-1"]
     assert "bad.pdf is encrypted" in lines[2]
-    failed = cli("jobs", "--state", "failed", "--json", "--url", gateway.url)
+    failed = cli("jobs", "list", "--state", "failed", "--json", "--url", gateway.url)
     assert [json.loads(line)["id"] for line in failed.stdout.splitlines()] == ["job-2"]
-    assert len(cli("jobs", "-n", "1", "--json", "--url", gateway.url).stdout.splitlines()) == 1
-    none = cli("jobs", "--state", "parsing", "--url", gateway.url)
+    assert len(cli("jobs", "list", "-n", "1", "--json", "--url", gateway.url).stdout.splitlines()) == 1
+    none = cli("jobs", "list", "--state", "parsing", "--url", gateway.url)
     assert (none.exit_code, none.stdout) == (0, "No job matches.\n")
 
 
@@ -71,7 +71,8 @@ def test_dead_letters(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["replay"], ["replay", "a", "--all"], ["cancel"], ["bury"], ["-n", "0"], ["-s", "lost"]]
+    "arguments",
+    [["replay"], ["replay", "a", "--all"], ["cancel"], ["bury"], ["list", "-n", "0"], ["list", "-s", "lost"]],
 )
 def test_wrong_usage(gateway: Any, cli: Callable[..., Any], arguments: list[str]) -> None:
     """Missing or contradicting arguments, and unknown commands or states, cause exit code 2."""
@@ -80,4 +81,4 @@ def test_wrong_usage(gateway: Any, cli: Callable[..., Any], arguments: list[str]
 
 def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
     """Without a gateway, the exit code is 3."""
-    assert cli("jobs", "--url", no_gateway).exit_code == 3
+    assert cli("jobs", "list", "--url", no_gateway).exit_code == 3

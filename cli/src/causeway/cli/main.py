@@ -89,12 +89,13 @@ def build_app() -> typer.Typer:
     app.add_typer(documents_app)
     jobs_app = typer.Typer(
         name="jobs",
+        help="List, cancel or repeat ingest jobs.",
         epilog=_epilog(jobs.EXAMPLES, EXIT_CODES),
-        invoke_without_command=True,
-        callback=jobs.jobs,
+        no_args_is_help=True,
         rich_markup_mode=None,
     )
     for name, job_command in (
+        ("list", jobs.list_jobs),
         ("lanes", jobs.lanes),
         ("dead", jobs.dead),
         ("replay", jobs.replay),

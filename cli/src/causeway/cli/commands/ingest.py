@@ -110,8 +110,8 @@ async def _ingest(platform: Client, sources: Sequence[Source], options: SyncOpti
         except asyncio.CancelledError:
             render.line(
                 err,
-                "interrupted; the platform still ingests the files that were sent (`causeway jobs` shows them); "
-                "repeat the command to send the other files",
+                "interrupted; the platform still ingests the files that were sent (`causeway jobs list` shows "
+                "them); repeat the command to send the other files",
                 "yellow",
             )
             raise

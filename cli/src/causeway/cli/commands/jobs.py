@@ -50,9 +50,9 @@ OptionalIds = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Submit all jobs that failed permanently.")]
 
 EXAMPLES = (
-    "causeway jobs",
-    "causeway jobs --state failed --index staff",
-    "causeway jobs --json | jq -r 'select(.stage == \"waiting\") | .error.message'",
+    "causeway jobs list",
+    "causeway jobs list --state failed --index staff",
+    "causeway jobs list --json | jq -r 'select(.stage == \"waiting\") | .error.message'",
     "causeway jobs lanes",
     "causeway jobs dead",
     "causeway jobs dead --json | jq -r .id",
@@ -61,8 +61,7 @@ EXAMPLES = (
 )
 
 
-def jobs(
-    context: typer.Context,
+def list_jobs(
     index: Index = "",
     state: State = None,
     limit: Limit = 50,
@@ -72,13 +71,10 @@ def jobs(
     *,
     as_json: Json = False,
 ) -> None:
-    """List or manage ingest jobs.
+    """List the ingest jobs, the most recently changed job first.
 
-    Without a subcommand, list the jobs, the most recently changed job first. With --json the command prints one
-    object per job, in the format of GET /jobs/{id}.
+    With --json the command prints one object per job, in the format of GET /jobs/{id}.
     """
-    if context.invoked_subcommand is not None:
-        return
     found = run_with_library(url, data_dir, api_key, lambda library: library.jobs(index, state or "", limit))
     _show(found, "No job matches." if index or state else "There are no jobs.", as_json=as_json)
 
