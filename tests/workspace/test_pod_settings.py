@@ -236,7 +236,7 @@ async def test_nats_reloads_a_renewed_certificate(tmp_path: Path) -> None:
     open.
     """
     cluster = build("prod")
-    (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each.get("data", {}))
+    files = _nats_files(cluster)
     server, _, reloader = cluster.pods["nats"]["containers"]
     assert 'pid_file: "/tmp/nats.pid"' in files["tls.conf"]
     assert reloader["args"][0] == "-pid=/tmp/nats.pid"
@@ -272,6 +272,12 @@ def _certificate(host: str, port: int) -> bytes:
     return certificate
 
 
+def _nats_files(cluster: Manifests) -> dict[str, str]:
+    """Return the configuration files of NATS in an overlay, by name."""
+    (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each.get("data", {}))
+    return dict(files)
+
+
 def _local(text: str, home: Path, port: int, routes: Sequence[int]) -> str:
     text = text.replace("/tmp/nats.pid", str(home / "nats.pid"))
     text = text.replace("store_dir: /data", f'store_dir: "{home / "data"}"')
@@ -279,13 +285,16 @@ def _local(text: str, home: Path, port: int, routes: Sequence[int]) -> str:
     return re.sub(r"nats://nats-(\d).nats:6222", lambda found: f"nats://127.0.0.1:{routes[int(found[1])]}", text)
 
 
+@pytest.mark.parametrize(("cluster", "equal"), [("embedded", "kind"), ("prod", "prod-gpu")], indirect=["cluster"])
 async def test_nats_runs_with_its_configuration(
-    cluster: Manifests, settings: Callable[[str], Any], tmp_path: Path
+    cluster: Manifests, equal: str, settings: Callable[[str], Any], tmp_path: Path
 ) -> None:
     """NATS servers accept the configuration, store the configured number of replicas, sync each write, and answer
-    probes. The streams reserve less than half of the space, because originals of documents need the rest.
+    probes. The streams reserve less than half of the space, because originals of documents need the rest. Another
+    overlay has the same configuration.
     """
-    (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each.get("data", {}))
+    files = _nats_files(cluster)
+    assert files == _nats_files(build(equal))
     container = cluster.pods["nats"]["containers"][0]
     servers = cluster.workloads["nats"]["spec"]["replicas"]
     (claim,) = cluster.workloads["nats"]["spec"]["volumeClaimTemplates"]
