@@ -9,36 +9,36 @@ from embedding.lazy import Lazy
 
 def test_a_value_is_created_once_for_all_threads() -> None:
     """Eight threads that ask at the same time get the same object."""
-    made: list[object] = []
+    created: list[object] = []
     together = Barrier(8)
 
     def make() -> object:
-        made.append(object())
-        return made[-1]
+        created.append(object())
+        return created[-1]
 
     lazy = Lazy(make)
-    assert made == []
+    assert created == []
 
     def ask(_: int) -> object:
         together.wait()
         return lazy()
 
     with ThreadPoolExecutor(8) as threads:
-        assert set(threads.map(ask, range(8))) == set(made)
-    assert len(made) == 1
+        assert set(threads.map(ask, range(8))) == set(created)
+    assert len(created) == 1
 
 
 def test_after_a_failure_the_next_call_tries_again() -> None:
     """The caller gets the error, and the next call tries again."""
-    results = iter([None, "made"])
+    results = iter([None, "value"])
 
     def make() -> str:
         found = next(results)
         if found is None:
-            raise OSError("away")
+            raise OSError("unavailable")
         return found
 
     lazy = Lazy(make)
-    with pytest.raises(OSError, match="away"):
+    with pytest.raises(OSError, match="unavailable"):
         lazy()
-    assert lazy() == "made"
+    assert lazy() == "value"

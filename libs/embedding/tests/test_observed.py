@@ -9,11 +9,11 @@ from embedding.observed import ObservedEmbedder
 from servicekit.errors import Unavailable
 
 
-class Away(HashingEmbedder):
+class UnavailableEmbedder(HashingEmbedder):
     """Raises an error instead of an answer."""
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        raise Unavailable("away")
+        raise Unavailable("no server")
 
 
 def metric_value(name: str, **labels: str) -> float:
@@ -44,8 +44,8 @@ async def test_a_failed_call_is_measured() -> None:
     """A failed call is measured with its error, and the caller gets the error unchanged."""
     measured("")
     traced("")
-    observed = ObservedEmbedder(Away(), "tests")
-    with pytest.raises(Unavailable, match="away"):
+    observed = ObservedEmbedder(UnavailableEmbedder(), "tests")
+    with pytest.raises(Unavailable, match="no server"):
         await observed.embed(["text"])
     assert metric_value("causeway_embedding_duration_seconds_count", error_type="Unavailable") >= 1
     assert (traced(f"embeddings {observed.model}")[-1].attributes or {})["error.type"] == "Unavailable"

@@ -85,7 +85,7 @@ def begin(bench: Bench, generation: int = 1, **document: Any) -> retriever_pb2.U
 
 async def chunks(bench: Bench, *texts: str) -> retriever_pb2.UpsertRequest:
     """Return a message of chunks."""
-    made = [
+    messages = [
         document_pb2.Chunk(
             number=chunk.number,
             text=chunk.text,
@@ -96,7 +96,7 @@ async def chunks(bench: Bench, *texts: str) -> retriever_pb2.UpsertRequest:
         )
         for chunk in await bench.chunks(texts)
     ]
-    return retriever_pb2.UpsertRequest(chunks=retriever_pb2.UpsertChunks(chunks=made))
+    return retriever_pb2.UpsertRequest(chunks=retriever_pb2.UpsertChunks(chunks=messages))
 
 
 def commit(count: int) -> retriever_pb2.UpsertRequest:
@@ -516,9 +516,9 @@ async def test_ranking_options_over_the_wire(stub: Any, edge_bench: Bench) -> No
     assert (found.reranker, found.not_reranked) == ("words", "")
     assert [list(passage.captions) for passage in found.passages] == [["ferry tickets"], []]
     assert "rerank" in [step.name for step in found.steps]
-    edge_bench.reranker.failure = Unavailable("It is away.")
+    edge_bench.reranker.failure = Unavailable("It is unavailable.")
     found = await rpc.unary(stub.Retrieve, request, soon())
-    assert (len(found.passages), found.reranker, found.not_reranked) == (2, "", "It is away.")
+    assert (len(found.passages), found.reranker, found.not_reranked) == (2, "", "It is unavailable.")
     request.fusion = 9  # type: ignore[assignment]  # what a newer client may send
     with pytest.raises(InvalidRequest, match="no fusion 9"):
         await rpc.unary(stub.Retrieve, request, soon())

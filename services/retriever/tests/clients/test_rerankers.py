@@ -82,17 +82,17 @@ async def reranker(
     request: pytest.FixtureRequest, server: RerankServer, tokenizer: Path
 ) -> AsyncIterator[Reranker]:
     """Yield each adapter with a server, and the fake."""
-    made: Reranker = WordsReranker()
+    adapter: Reranker = WordsReranker()
     if request.param == "cohere":
-        made = HttpReranker(http_entry(f"{server.url}/v1"))
+        adapter = HttpReranker(http_entry(f"{server.url}/v1"))
     elif request.param == "tei":
-        made = HttpReranker(http_entry(f"{server.url}/tei/", api="tei"))
+        adapter = HttpReranker(http_entry(f"{server.url}/tei/", api="tei"))
     elif request.param in ("triton", "two classes"):
         model = "pairs" if request.param == "triton" else "two"
-        made = TritonReranker(triton_entry(request.getfixturevalue("triton"), tokenizer, model=model))
-    yield made
-    await made.aclose()
-    await made.aclose()
+        adapter = TritonReranker(triton_entry(request.getfixturevalue("triton"), tokenizer, model=model))
+    yield adapter
+    await adapter.aclose()
+    await adapter.aclose()
 
 
 async def test_each_text_gets_its_score(reranker: Reranker) -> None:
@@ -180,14 +180,14 @@ async def test_invalid_answers_are_refused(server: RerankServer, step: Any, erro
 async def test_unavailable_servers(tokenizer: Path, triton: str) -> None:
     """A server that is not running and a model that Triton does not have cause an error that names the reranker."""
     (port,) = free_ports(1)
-    for made in (
+    for adapter in (
         HttpReranker(http_entry(f"http://127.0.0.1:{port}")),
         TritonReranker(triton_entry(f"127.0.0.1:{port}", tokenizer)),
         TritonReranker(triton_entry(triton, tokenizer, model="unknown")),
     ):
         with pytest.raises(CausewayError, match="reranker 'r'"):
-            await made.rate("q", ["a"])
-        await made.aclose()
+            await adapter.rate("q", ["a"])
+        await adapter.aclose()
 
 
 def test_a_tokenizer_that_cannot_be_read(tmp_path: Path) -> None:
@@ -217,16 +217,16 @@ async def test_failures_open_the_circuit_breaker() -> None:
     """
     fake, clock = WordsReranker(), ManualClock(100.0)
     reranker = ResilientReranker(fake, "r", rest=10, now=clock)
-    fake.failure = Unavailable("It is away.")
+    fake.failure = Unavailable("It is unavailable.")
     for _ in range(3):
-        with pytest.raises(Unavailable, match="away"):
+        with pytest.raises(Unavailable, match="is unavailable"):
             await reranker.rate("q", ["a"])
     assert reranker.is_resting()
     with pytest.raises(Unavailable, match="not called for a while"):
         await reranker.rate("q", ["a"])
     assert len(fake.calls) == 3
     clock.now += 11
-    with pytest.raises(Unavailable, match="away"):
+    with pytest.raises(Unavailable, match="is unavailable"):
         await reranker.rate("q", ["a"])
     assert reranker.is_resting()
     clock.now += 11

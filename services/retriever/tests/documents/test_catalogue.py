@@ -188,11 +188,11 @@ async def test_embedded_files_are_deleted_with_their_document(bench: Bench) -> N
     """Embedded files of a deleted document are deleted at any depth. A document with forged metadata stays."""
 
     async def put(name: str, outer: str = "", id_: str = "") -> str:
-        made = id_ or (keys.member_id(outer, name.rpartition("/")[2]) if outer else name)
+        document_id = id_ or (keys.member_id(outer, name.rpartition("/")[2]) if outer else name)
         facts = {keys.PART_OF: name.rpartition("/")[0], keys.PART_OF_ID: outer} if outer else {}
-        document = Document(made, sourcefile=name, generation=1, metadata_json=json.dumps(facts).encode())
+        document = Document(document_id, sourcefile=name, generation=1, metadata_json=json.dumps(facts).encode())
         await bench.put(document, ["text"])
-        return made
+        return document_id
 
     mail = await put("m.eml")
     archive = await put("m.eml/a.zip", mail)

@@ -26,10 +26,10 @@ from servicekit.principal import LOCAL
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     """Open the services over a store on disk, with an index."""
-    made = await Bench.open(EdgeStore(tmp_path / "store", Scheduler()))
-    await made.put(Document("first", generation=1), ["a ferry"])
-    yield made
-    await made.aclose()
+    opened = await Bench.open(EdgeStore(tmp_path / "store", Scheduler()))
+    await opened.put(Document("first", generation=1), ["a ferry"])
+    yield opened
+    await opened.aclose()
 
 
 class Watched:

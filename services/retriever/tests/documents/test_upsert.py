@@ -259,13 +259,13 @@ async def test_two_upserts_of_a_document_follow_each_other(bench: Bench) -> None
 
         async def put(generation: int, name: str = name) -> Outcome | None:
             try:
-                made = await bench.put(
+                upserted = await bench.put(
                     Document(name, generation=generation),
                     [f"ferry {generation} part {part}" for part in range(70 + generation)],
                 )
             except StaleGeneration:
                 return None
-            return made.outcome
+            return upserted.outcome
 
         await asyncio.gather(*(put(generation) for generation in order))
         found = await bench.ask(f"ferry {order}", top=1000)

@@ -53,8 +53,8 @@ class Watched:
 
 def model(embedder: Watched) -> Embedder:
     """Return the model with the type of the port."""
-    made: Any = embedder
-    return cast("Embedder", made)
+    untyped: Any = embedder
+    return cast("Embedder", untyped)
 
 
 @asynccontextmanager
@@ -169,7 +169,7 @@ async def test_a_rebuild_waits_for_an_unavailable_model() -> None:
         nonlocal failures
         failures -= 1
         if failures >= 0:
-            raise Unavailable("The model is away.")
+            raise Unavailable("The model is unavailable.")
 
     async with opened(MemoryStore(), Watched(fail)) as (bench, rebuilds):
         expected = await fill(bench)
@@ -181,7 +181,7 @@ async def test_a_rebuild_waits_for_an_unavailable_model() -> None:
         failures = 100
         await rebuilds.begin(LOCAL, INDEX, NEW, NOTHING)
         failed = await wait_until_ended(rebuilds)
-        assert (failed.state, failed.error) == (RebuildState.FAILED, "The model is away.")
+        assert (failed.state, failed.error) == (RebuildState.FAILED, "The model is unavailable.")
         assert (await bench.catalogue.index(LOCAL, INDEX)).embedding_model == OLD
         assert await texts(bench, Mode.HYBRID) == expected
         collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection

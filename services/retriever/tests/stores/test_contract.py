@@ -65,9 +65,9 @@ async def points(document: Document, texts: Sequence[str]) -> list[ChunkPoint]:
 
 async def add(collection: Collection, document: Document, texts: Sequence[str]) -> list[str]:
     """Store a document's chunks and return their ids."""
-    made = await points(document, texts)
-    await collection.add_chunks(document, made)
-    return [point.id for point in made]
+    chunk_points = await points(document, texts)
+    await collection.add_chunks(document, chunk_points)
+    return [point.id for point in chunk_points]
 
 
 @pytest.fixture
@@ -424,23 +424,23 @@ async def test_filters_on_records(collection: Collection) -> None:
 async def test_published_collections_survive_a_restart(reopen: Callable[[], Store]) -> None:
     """A reopened store has the published collections with all their content, and no unpublished or dropped ones."""
     store = reopen()
-    kept, unpublished, dropped = [
-        await store.create(IndexSpec("local", name, "m", 64)) for name in ("kept", "unpublished", "dropped")
+    published, unpublished, dropped = [
+        await store.create(IndexSpec("local", name, "m", 64)) for name in ("published", "unpublished", "dropped")
     ]
-    await kept.publish()
+    await published.publish()
     await dropped.publish()
     await dropped.drop()
     document = Document("d", generation=1)
-    await add(kept, document, HARBOUR)
+    await add(published, document, HARBOUR)
     await add(unpublished, document, HARBOUR)
-    await kept.put_record(document)
-    await kept.mark("d")
-    await kept.sync()
+    await published.put_record(document)
+    await published.mark("d")
+    await published.sync()
     await store.aclose()
 
     store = reopen()
     (again,) = await store.collections()
-    assert again.spec == kept.spec
+    assert again.spec == published.spec
     assert await again.count_chunks(EVERYTHING) == len(HARBOUR)
     assert await again.records(["d"]) == {"d": document}
     assert await again.marked() == ["d"]
@@ -468,9 +468,9 @@ async def test_dropped_collection_is_not_found(store: Store, collection: Collect
 async def test_chunks_of_a_version_in_order(collection: Collection) -> None:
     """A range of a version's chunks is read in order, with overlaps and separators, and without other versions."""
     document = Document("d", generation=2)
-    made = await points(document, [f"part {number}" for number in range(80)])
-    second = replace(made[1], chunk=replace(made[1].chunk, overlap=3, separator=""))
-    await collection.add_chunks(document, [made[0], second, *made[2:]])
+    chunk_points = await points(document, [f"part {number}" for number in range(80)])
+    second = replace(chunk_points[1], chunk=replace(chunk_points[1].chunk, overlap=3, separator=""))
+    await collection.add_chunks(document, [chunk_points[0], second, *chunk_points[2:]])
     await add(collection, Document("d", generation=1), HARBOUR)
     await add(collection, Document("e", generation=2), HARBOUR)
     found = await collection.chunks_of(document.version, 0, 3)
@@ -484,13 +484,13 @@ async def test_chunks_of_a_version_in_order(collection: Collection) -> None:
 async def test_points_of_a_version(collection: Collection) -> None:
     """All chunks of a version are read as they were stored, with both vectors, and without other versions."""
     document = Document("d", generation=2)
-    made = await points(document, [f"part {number}" for number in range(150)])
-    made[7] = replace(made[7], chunk=replace(made[7].chunk, overlap=3, separator=" "))
-    await collection.add_chunks(document, made)
+    chunk_points = await points(document, [f"part {number}" for number in range(150)])
+    chunk_points[7] = replace(chunk_points[7], chunk=replace(chunk_points[7].chunk, overlap=3, separator=" "))
+    await collection.add_chunks(document, chunk_points)
     await add(collection, Document("d", generation=1), HARBOUR)
     found = {point.id: point async for slice_ in collection.points_of(document.version) for point in slice_}
-    assert set(found) == {point.id for point in made}
-    for point in made:
+    assert set(found) == {point.id for point in chunk_points}
+    for point in chunk_points:
         again = found[point.id]
         assert replace(again.chunk, vector=()) == replace(point.chunk, vector=())
         assert list(again.chunk.vector) == pytest.approx(list(point.chunk.vector), abs=1e-6)

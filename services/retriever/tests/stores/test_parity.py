@@ -99,12 +99,12 @@ def corpus() -> Corpus:
                 access=AccessControl(groups=("crew",) if number % 3 == 0 else ()),
             )
             points = []
-            for chunk in range(DOCUMENT):
-                place = number * DOCUMENT + chunk
+            for chunk_number in range(DOCUMENT):
+                place = number * DOCUMENT + chunk_number
                 text = texts[place]
-                id_ = str(keys.point_id(name, document.document_id, 1, chunk, text))
-                made = Chunk(chunk, text, text, page=chunk + 1, vector=vectors[place].tolist())
-                points.append(ChunkPoint(id_, made, terms[place]))
+                id_ = str(keys.point_id(name, document.document_id, 1, chunk_number, text))
+                chunk = Chunk(chunk_number, text, text, page=chunk_number + 1, vector=vectors[place].tolist())
+                points.append(ChunkPoint(id_, chunk, terms[place]))
             documents.append((document, points))
         queries = [
             EmbeddedQuery(vectors[COUNT + place].tolist(), encoder.encode_query(query, "en"))

@@ -101,11 +101,11 @@ async def test_an_index_keeps_its_vector_storage(opened: Open, storage: VectorSt
     await store.aclose()
 
     again = opened(PLAIN)
-    kept = await again.find(SPEC.tenant, SPEC.name)
-    assert kept is not None
-    assert dict(await nearest(kept)) == found
-    await kept.compact()
-    assert list(built(kept)["quantization_config"]) == [key]
+    reopened = await again.find(SPEC.tenant, SPEC.name)
+    assert reopened is not None
+    assert dict(await nearest(reopened)) == found
+    await reopened.compact()
+    assert list(built(reopened)["quantization_config"]) == [key]
     await again.aclose()
 
 

@@ -34,10 +34,10 @@ async def test_the_attributes_of_a_span() -> None:
     span_exporter()
     async with serving() as server:
         store = await QdrantStore.open(Connection.from_url(server.url, None, 5.0), Layout())
-        made = await store.create(SPEC)
-        await made.publish()
+        collection = await store.create(SPEC)
+        await collection.publish()
         with trace.get_tracer(__name__).start_as_current_span("search") as parent:
-            await made.sparse(Terms([4711], [0.25]), 3, EVERYTHING)
+            await collection.sparse(Terms([4711], [0.25]), 3, EVERYTHING)
         await store.aclose()
         seen = below(parent)
         searched = next(span for span in seen if str(span.name).startswith("query_points"))
@@ -47,7 +47,7 @@ async def test_the_attributes_of_a_span() -> None:
         assert dict(searched.attributes or {}) == {
             "db.system.name": "qdrant",
             "db.operation.name": "query_points",
-            "db.collection.name": made.location.name,
+            "db.collection.name": collection.location.name,
             "server.address": "127.0.0.1",
             "server.port": urlsplit(server.url).port,
         }

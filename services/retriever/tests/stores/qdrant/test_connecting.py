@@ -73,9 +73,9 @@ async def test_a_server_with_a_certificate(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"qdrant_ca_file": "ca.crt"}, "needs a CAUSEWAY_QDRANT_URL that begins with https"),
-        ({"qdrant_url": "https://127.0.0.1:1", "qdrant_ca_file": "away.crt"}, "cannot be read: No such file"),
+        ({"qdrant_url": "https://127.0.0.1:1", "qdrant_ca_file": "missing.crt"}, "cannot be read: No such file"),
         ({"qdrant_url": "https://127.0.0.1:1", "qdrant_ca_file": "ca.crt"}, "contains no PEM certificate"),
-        ({"qdrant_api_key_file": "away"}, "CAUSEWAY_QDRANT_API_KEY_FILE cannot be used"),
+        ({"qdrant_api_key_file": "missing"}, "CAUSEWAY_QDRANT_API_KEY_FILE cannot be used"),
         ({"qdrant_api_key_file": "ca.crt"}, "it is empty"),
         ({"qdrant_api_key_file": "ca.crt", "qdrant_api_key": "sesame"}, "set only one"),
     ],
@@ -84,9 +84,9 @@ async def test_a_wrong_setting_is_reported(tmp_path: Path, settings: dict[str, s
     """The message names the variable and the error."""
     (tmp_path / "ca.crt").touch()
     files = {key: str(tmp_path / value) if key.endswith("_file") else value for key, value in settings.items()}
-    made = QdrantSettings.model_validate({"qdrant_url": "http://127.0.0.1:1", **files})
+    wrong = QdrantSettings.model_validate({"qdrant_url": "http://127.0.0.1:1", **files})
     with pytest.raises(InvalidRequest, match=message):
-        await QDRANT.open(made, Scheduler())
+        await QDRANT.open(wrong, Scheduler())
 
 
 async def test_a_server_that_is_too_old_is_refused() -> None:

@@ -25,9 +25,9 @@ async def test_a_record_on_one_copy_is_found() -> None:
         while not writing.done():
             # The first copy has the record long before the others have it.
             first, *_ = cluster.nodes
-            there = await first.client.count(collection.location.name, _documents(), exact=True)
+            on_first_copy = await first.client.count(collection.location.name, _documents(), exact=True)
             found = await collection.records(["d"])
-            assert len(found) >= there.count
+            assert len(found) >= on_first_copy.count
         await writing
         assert (await collection.records(["d"]))["d"].generation == 1
 

@@ -115,10 +115,10 @@ async def found(server: Server, *, shared: bool) -> list[str]:
 async def replacement_of(bench: Bench) -> QdrantCollection:
     """Create a collection that will replace the index, with one other document."""
     index = await bench.indexes.get("local", INDEX)
-    made = await bench.indexes.create_replacement(index.spec)
-    assert isinstance(made, QdrantCollection)
-    await made.put_record(Document("e", generation=1))
-    return made
+    replacement = await bench.indexes.create_replacement(index.spec)
+    assert isinstance(replacement, QdrantCollection)
+    await replacement.put_record(Document("e", generation=1))
+    return replacement
 
 
 async def published_collection(bench: Bench) -> QdrantCollection:
@@ -132,25 +132,25 @@ async def published_collection(bench: Bench) -> QdrantCollection:
 async def test_a_lost_response(shared: bool) -> None:
     """If the change was applied, the index is published, although every response was an error."""
     async with served(shared=shared) as (server, bench):
-        old, made = await published_collection(bench), await replacement_of(bench)
+        old, replacement = await published_collection(bench), await replacement_of(bench)
         consensus = Consensus(server)
         consensus.lose()
-        await made.publish(old)
+        await replacement.publish(old)
         consensus.recover()
-        assert await made.is_current()
-        assert await made.versions() == {"e": 1}
+        assert await replacement.is_current()
+        assert await replacement.versions() == {"e": 1}
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 async def test_a_late_change_finds_its_collection(shared: bool) -> None:
     """A collection whose publication is undecided is kept until its lease expires. A late change finds it whole."""
     async with served(shared=shared) as (server, bench):
-        old, made = await published_collection(bench), await replacement_of(bench)
+        old, replacement = await published_collection(bench), await replacement_of(bench)
         consensus = Consensus(server)
         consensus.delay()
         with pytest.raises(Unavailable):
-            await made.publish(old)
-        await made.drop()
+            await replacement.publish(old)
+        await replacement.drop()
         consensus.recover()
         assert await found(server, shared=shared) == ["the ferry"]
         await consensus.decide()
@@ -163,15 +163,15 @@ async def test_a_late_change_finds_its_collection(shared: bool) -> None:
 async def test_a_change_after_the_removal_has_no_effect() -> None:
     """When the new collection is removed, the change is not possible any more, and the index stays unchanged."""
     async with served(shared=False) as (server, bench):
-        old, made = await published_collection(bench), await replacement_of(bench)
+        old, replacement = await published_collection(bench), await replacement_of(bench)
         consensus = Consensus(server)
         consensus.delay()
         with pytest.raises(Unavailable):
-            await made.publish(old)
-        await made.drop()
+            await replacement.publish(old)
+        await replacement.drop()
         consensus.recover()
         async with asyncio.timeout(60), process(server, shared=False) as other:
-            while await server.client.collection_exists(made.location.name):
+            while await server.client.collection_exists(replacement.location.name):
                 await asyncio.sleep(0.1)
                 await other.tidy()
         await consensus.decide()
@@ -186,17 +186,19 @@ async def changed_after_removal(points: int) -> AsyncIterator[tuple[Server, Qdra
         points: The number of points that the new incarnation still has when the cluster applies the change.
     """
     async with served(shared=True) as (server, bench), process(server, shared=True) as other:
-        old, made = await published_collection(bench), await replacement_of(bench)
+        old, replacement = await published_collection(bench), await replacement_of(bench)
         consensus = Consensus(server)
         consensus.delay()
         with pytest.raises(Unavailable):
-            await made.publish(old)
-        await made.drop()
+            await replacement.publish(old)
+        await replacement.drop()
         consensus.recover()
-        _, _, incarnation = made.location.alias.rpartition(".")
+        _, _, incarnation = replacement.location.alias.rpartition(".")
         condition = models.FieldCondition(key="incarnation", match=models.MatchValue(value=incarnation))
         async with asyncio.timeout(60):
-            while (await server.client.count(made.location.name, models.Filter(must=[condition]))).count > points:
+            while (
+                await server.client.count(replacement.location.name, models.Filter(must=[condition]))
+            ).count > points:
                 await asyncio.sleep(0.1)
                 await other.tidy()
         await consensus.decide()
@@ -262,7 +264,7 @@ async def test_a_change_is_not_repeated_after_the_lease() -> None:
     commit to the old collection again, so the alias is not changed.
     """
     async with served(shared=False) as (server, bench):
-        old, made = await published_collection(bench), await replacement_of(bench)
+        old, replacement = await published_collection(bench), await replacement_of(bench)
         await old.freeze(5.0)
         lease = old.leases.held(old._marks.point_id("\0frozen"))
         assert lease is not None
@@ -275,7 +277,7 @@ async def test_a_change_is_not_repeated_after_the_lease() -> None:
         before = server.calls.count("UpdateAliases")
         server.before = failing
         with pytest.raises(Unavailable, match="taken over"):
-            await made.publish(old)
+            await replacement.publish(old)
         server.before = None
         assert server.calls.count("UpdateAliases") == before + 2  # one change, sent twice
         assert await found(server, shared=False) == ["the ferry"]
@@ -302,14 +304,14 @@ async def test_a_move_whose_response_is_lost(shared: bool) -> None:
 async def test_a_replaced_collection_is_removed_later() -> None:
     """If the old collection cannot be removed, the new one is published, and `tidy` removes the old one later."""
     async with served(shared=False) as (server, bench):
-        old, made = await published_collection(bench), await replacement_of(bench)
+        old, replacement = await published_collection(bench), await replacement_of(bench)
 
         async def failing(name: str) -> None:
             if name == "Delete":
                 raise Internal("Waiting for consensus operation commit failed. Timeout set at: 10 seconds")
 
         server.before = failing
-        await made.publish(old)
+        await replacement.publish(old)
         server.before = None
         assert await server.client.collection_exists(old.location.name)
         async with asyncio.timeout(60), process(server, shared=False) as other:

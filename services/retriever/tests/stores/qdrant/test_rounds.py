@@ -193,9 +193,9 @@ async def test_a_search_notices_a_replaced_index() -> None:
     """A search uses the new collection as soon as the alias points to it."""
     async with filled() as (server, bench, store), _another(server) as (other, _):
         spec = (await bench.indexes.get("local", INDEX)).spec
-        made = await store.create(spec, is_replacement=True)
+        replacement = await store.create(spec, is_replacement=True)
         old = await store.find("local", INDEX)
-        await made.location.take_alias(old.location if old else None)
+        await replacement.location.take_alias(old.location if old else None)
         theirs = (await other.indexes.get("local", INDEX)).collection
         await expire(other)
         assert theirs.remote is not None

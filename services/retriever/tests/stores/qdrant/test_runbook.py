@@ -78,8 +78,8 @@ async def test_the_commands_for_an_alias_without_points() -> None:
         await collection.put_record(Document("d", generation=1))
         name, alias = collection.location.name, collection.location.alias
         wrong = f"{alias.rpartition('.')[0]}.{'0' * 32}"
-        made = models.CreateAlias(collection_name=name, alias_name=wrong)
-        await server.client.update_collection_aliases([models.CreateAliasOperation(create_alias=made)])
+        creation = models.CreateAlias(collection_name=name, alias_name=wrong)
+        await server.client.update_collection_aliases([models.CreateAliasOperation(create_alias=creation)])
         sent = Sent()
         count = documented("/points/count", COLLECTION=name, INCARNATION=alias.rpartition(".")[2])
         rename = documented("/collections/aliases", ALIAS=wrong, CANDIDATE=alias)

@@ -34,9 +34,9 @@ def expiry() -> float:
 
 @pytest.fixture
 def authority(tmp_path: Path) -> trustme.CA:
-    made = trustme.CA()
-    made.cert_pem.write_to_path(tmp_path / "ca.crt")
-    return made
+    created = trustme.CA()
+    created.cert_pem.write_to_path(tmp_path / "ca.crt")
+    return created
 
 
 async def test_the_metric_has_the_earliest_expiry(authority: trustme.CA, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ async def test_a_lookup_reads_only_one_index() -> None:
 async def test_abandoned_collections_are_removed() -> None:
     """An unpublished collection is removed after its process was killed, and not before. Published ones stay."""
     async with serving() as server, opened(server) as one, opened(server) as other:
-        await (await one.create(IndexSpec("local", "kept", "m", 8))).publish()
+        await (await one.create(IndexSpec("local", "published", "m", 8))).publish()
         await one.create(SPEC)
         await one.create(SPEC, is_replacement=True)
         await asyncio.sleep(LEASE * 1.5)
@@ -83,7 +83,7 @@ async def test_abandoned_collections_are_removed() -> None:
         await kill(one)
         await asyncio.sleep(LEASE * 1.5)
         await other.tidy()
-        assert [collection.spec.name for collection in await other.collections()] == ["kept"]
+        assert [collection.spec.name for collection in await other.collections()] == ["published"]
         assert len((await server.client.get_collections()).collections) == 1
 
 
