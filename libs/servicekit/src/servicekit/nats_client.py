@@ -6,7 +6,7 @@ import structlog
 from nats.aio.client import DEFAULT_FLUSH_TIMEOUT, Client
 from nats.errors import Error
 
-from servicekit.tasks import cancel_and_wait
+from servicekit.tasks import cancel_and_wait, raise_if_cancelled
 
 _log = structlog.get_logger(__name__)
 
@@ -29,6 +29,7 @@ class ClosingClient(Client):
         The library sends its ping before buffered messages, so this method sends the buffer first.
         """
         await self._flush_pending(force_flush=True)
+        raise_if_cancelled()  # the library's method ignores a cancellation
         await super().flush(timeout)
 
     async def close(self) -> None:

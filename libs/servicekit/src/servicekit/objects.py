@@ -21,6 +21,8 @@ import nats.errors
 import nats.js.errors
 from nats.js import JetStreamContext
 
+from servicekit.tasks import raise_if_cancelled
+
 _PIECE_BYTES = 128 * 1024
 _PURGE_SECONDS = 2.0
 _WRONG_LAST_SEQUENCE = 10071
@@ -52,7 +54,7 @@ async def put_once(
         while piece := source.read(_PIECE_BYTES):
             digest.update(piece)
             await jetstream.publish(pieces, piece)
-            _raise_if_cancelled()
+            raise_if_cancelled()
             size += len(piece)
             count += 1
         info: dict[str, object] = {
@@ -126,13 +128,6 @@ async def remove(jetstream: JetStreamContext, bucket: str, name: str) -> None:
 
 def _digest(sha256: bytes) -> str:
     return f"SHA-256={base64.urlsafe_b64encode(sha256).decode()}"
-
-
-def _raise_if_cancelled() -> None:
-    # Before Python 3.12, `asyncio.wait_for` within `publish` loses a cancellation that coincides with the reply.
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _meta_subject(bucket: str, name: str) -> str:

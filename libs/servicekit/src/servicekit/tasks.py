@@ -1,17 +1,28 @@
-"""Reliable cancellation of background tasks."""
+"""Reliable cancellation of tasks that use nats-py, which can lose a cancellation.
+
+nats-py uses `asyncio.wait_for`. Before Python 3.12, it loses a cancellation that coincides with the awaited result.
+Some methods of nats-py catch every cancellation and return.
+"""
 
 import asyncio
 from typing import Any
 
 
 async def cancel_and_wait(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and wait until all have ended. Exceptions of the tasks are not raised.
-
-    nats-py uses `asyncio.wait_for`. Before Python 3.12, it loses a cancellation that coincides with the awaited
-    result. So this function cancels the tasks repeatedly.
-    """
+    """Cancel tasks repeatedly until all have ended. Exceptions of the tasks are not raised."""
     running = {task for task in tasks if not task.done()}
     while running:
         for task in running:
             task.cancel()
         _, running = await asyncio.wait(running, timeout=1)
+
+
+def raise_if_cancelled() -> None:
+    """Raise the cancellation of the current task that a called function may have lost.
+
+    Raises:
+        asyncio.CancelledError: The task was cancelled.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
