@@ -90,8 +90,8 @@ def proxy(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture
-def start_proxy(platform: Platform, tmp_path: Path) -> StartProxy:
+@pytest.fixture(scope="session")
+def start_proxy(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> StartProxy:
     """Return a function that starts a proxy in front of the platform, with changes to the page's configuration.
 
     A change is a text of the configuration and its replacement. If the proxy is not installed, the test is skipped.
@@ -105,6 +105,6 @@ def start_proxy(platform: Platform, tmp_path: Path) -> StartProxy:
         for old, new in changes:
             assert old in configuration, f"the page's configuration of {name} has no {old!r}"
             configuration = configuration.replace(old, new)
-        return PROXIES[name].started(tmp_path / name, configuration, platform.port)
+        return PROXIES[name].started(tmp_path_factory.mktemp(name), configuration, platform.port)
 
     return start
