@@ -12,7 +12,7 @@ conditions. With this layout, a few payload indexes serve all metadata keys.
 
 import hashlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from retriever.domain import access
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.fields import fields_of
 from retriever.domain.filter import Field, Scalar
-from retriever.ports.store import StoredChunk
+from retriever.ports.store import ChunkPoint, StoredChunk, Terms
 
 DENSE = "dense"
 SPARSE = "bm25"
@@ -103,6 +103,22 @@ def stored_chunk(
         payload.get("separator"),
         analysis_language,
     )
+
+
+def chunk_point(stored: StoredChunk, payload: Payload, vectors: Mapping[str, Any]) -> ChunkPoint:
+    """Return a chunk that was read with its payload and its vectors."""
+    chunk = Chunk(
+        stored.number,
+        stored.text,
+        payload["indexed_text"],
+        stored.page,
+        stored.headings,
+        vectors[DENSE],
+        stored.overlap,
+        stored.separator,
+    )
+    sparse = vectors.get(SPARSE)
+    return ChunkPoint(stored.id, chunk, Terms(sparse.indices, sparse.values) if sparse else Terms((), ()))
 
 
 # The prefixes `kind:`, `version:` and `reader:`, and on a server `names:`, `holder:` and `index:`, are not names of

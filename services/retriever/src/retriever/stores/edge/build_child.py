@@ -87,7 +87,7 @@ def persist(job: Job) -> Done:
             documents[document.document_id] = document
             writer.record(document)
         for document in documents.values():
-            for point in _records(shard, schema.version_of(document.version)):
+            for point in _records(shard, schema.chunks_of_version(document.version)):
                 found = schema.chunk_point(point)
                 writer.chunk(document.document_id, found.chunk, found.terms)
         shard.close()

@@ -167,7 +167,7 @@ class EdgeCollection:
 
     async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
         """Yield all chunks of a version with their vectors, read in slices."""
-        filter_ = schema.version_of(version)
+        filter_ = schema.chunks_of_version(version)
         offset: Any = None
         while True:
             async with self._scheduler.slice():

@@ -7,10 +7,10 @@ from typing import Any, cast
 import qdrant_edge as edge
 from servicekit import keys
 
-from retriever.domain.document import Chunk, Document, Version
+from retriever.domain.document import Document, Version
 from retriever.domain.filter import Condition, Filter, MatchAny, Range
 from retriever.domain.scope import Scope
-from retriever.ports.store import ChunkPoint, Terms
+from retriever.ports.store import ChunkPoint
 from retriever.ports.whole_documents import WholeDocument
 from retriever.stores import payload
 from retriever.stores.edge.point_ids import point_id
@@ -119,20 +119,9 @@ def whole_documents(
 
 def chunk_point(point: edge.Record) -> ChunkPoint:
     """Return the chunk of a point that was read with its vectors."""
-    found, vectors = point.payload or {}, cast("dict[str, Any]", point.vector)
-    stored = payload.stored_chunk(str(point.id), found)
-    chunk = Chunk(
-        stored.number,
-        stored.text,
-        found["indexed_text"],
-        stored.page,
-        stored.headings,
-        vectors[DENSE],
-        stored.overlap,
-        stored.separator,
-    )
-    sparse = vectors.get(SPARSE)
-    return ChunkPoint(stored.id, chunk, Terms(sparse.indices, sparse.values) if sparse else Terms((), ()))
+    content = point.payload or {}
+    stored = payload.stored_chunk(str(point.id), content)
+    return payload.chunk_point(stored, content, cast("dict[str, Any]", point.vector))
 
 
 def copied(point: edge.Record) -> edge.Point:
@@ -196,7 +185,7 @@ def chunks_of(document_id: str, keep: int | None) -> edge.Filter:
     return edge.Filter(must=must, must_not=must_not)
 
 
-def version_of(version: Version) -> edge.Filter:
+def chunks_of_version(version: Version) -> edge.Filter:
     """Return the filter for the chunks of one version."""
     return edge.Filter(must=[_any([payload.version(version)])])
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 from qdrant_client import models
 from servicekit import keys
 
-from retriever.domain.document import Chunk, Document, Version
+from retriever.domain.document import Document, Version
 from retriever.domain.filter import Condition, Filter, MatchAny, Range
 from retriever.domain.scope import Scope
-from retriever.ports.store import ChunkPoint, StoredChunk, Terms
+from retriever.ports.store import ChunkPoint, StoredChunk
 from retriever.stores import payload
 from retriever.stores.payload import DENSE, FACTS, NUMBERS, SPARSE
 
@@ -139,21 +139,9 @@ def stored_chunk(id_: str, content: payload.Payload) -> StoredChunk:
 
 
 def chunk_point(point: models.Record) -> ChunkPoint:
-    """Return the chunk in a point that was read with its vectors."""
-    content, vectors = point.payload or {}, cast("dict[str, Any]", point.vector)
-    stored = stored_chunk(str(point.id), content)
-    sparse = cast("models.SparseVector | None", vectors.get(SPARSE))
-    chunk = Chunk(
-        stored.number,
-        stored.text,
-        content["indexed_text"],
-        stored.page,
-        stored.headings,
-        vectors[DENSE],
-        stored.overlap,
-        stored.separator,
-    )
-    return ChunkPoint(stored.id, chunk, Terms(sparse.indices, sparse.values) if sparse else Terms((), ()))
+    """Return the chunk of a point that was read with its vectors."""
+    content = point.payload or {}
+    return payload.chunk_point(stored_chunk(str(point.id), content), content, cast("dict[str, Any]", point.vector))
 
 
 def scope_filter(
