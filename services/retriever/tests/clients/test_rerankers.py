@@ -25,7 +25,7 @@ from retriever.clients.rerankers import open_rerankers
 from retriever.clients.triton_reranker import TritonReranker
 from retriever.domain.document import Document
 from retriever.domain.query import Passage, Query, Rerank, Source
-from retriever.ports.reranker import Rating, Reranker, Unranked
+from retriever.ports.reranker import Rating, Reranker, RerankerFailed
 from retriever.rerankers.registry import Rerankers
 from retriever.rerankers.reranking import Reranking
 from retriever.rerankers.resilience import ResilientReranker
@@ -153,18 +153,18 @@ async def test_captions_of_a_server(server: RerankServer) -> None:
     [
         (429, RateLimited),
         (503, Unavailable),
-        (401, Unranked),
-        (500, Unranked),
-        (307, Unranked),  # the location is valid, but the client does not follow redirects
-        ("no json", Unranked),
-        ({"results": []}, Unranked),
-        ([], Unranked),
-        ({"results": [{"index": 0}]}, Unranked),
-        ({"results": [{"index": 1, "relevance_score": 1}]}, Unranked),
-        ({"results": [{"index": "0", "relevance_score": 1}]}, Unranked),
-        ({"results": [{"index": 0, "relevance_score": 1e999}]}, Unranked),
-        ({"results": 7}, Unranked),
-        ("[1]", Unranked),
+        (401, RerankerFailed),
+        (500, RerankerFailed),
+        (307, RerankerFailed),  # the location is valid, but the client does not follow redirects
+        ("no json", RerankerFailed),
+        ({"results": []}, RerankerFailed),
+        ([], RerankerFailed),
+        ({"results": [{"index": 0}]}, RerankerFailed),
+        ({"results": [{"index": 1, "relevance_score": 1}]}, RerankerFailed),
+        ({"results": [{"index": "0", "relevance_score": 1}]}, RerankerFailed),
+        ({"results": [{"index": 0, "relevance_score": 1e999}]}, RerankerFailed),
+        ({"results": 7}, RerankerFailed),
+        ("[1]", RerankerFailed),
     ],
 )
 async def test_invalid_answers_are_refused(server: RerankServer, step: Any, error: type[CausewayError]) -> None:
@@ -237,13 +237,13 @@ async def test_failures_open_the_circuit_breaker() -> None:
 
 
 async def test_a_defect_of_a_reranker_is_a_failure() -> None:
-    """Any exception of a reranker becomes Unranked."""
+    """Any exception of a reranker becomes RerankerFailed."""
 
     class Broken(WordsReranker):
         async def rate(self, *_: Any) -> list[Rating]:
             raise RuntimeError("boom")
 
-    with pytest.raises(Unranked, match="'r' failed"):
+    with pytest.raises(RerankerFailed, match="'r' failed"):
         await ResilientReranker(Broken(), "r").rate("q", ["a"])
 
 

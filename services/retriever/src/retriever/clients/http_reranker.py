@@ -19,7 +19,7 @@ from servicekit.http_headers import retry_after
 from yarl import URL
 
 from retriever.clients.reranker_file import HttpEntry
-from retriever.ports.reranker import Rating, Unranked
+from retriever.ports.reranker import Rating, RerankerFailed
 
 _log = structlog.get_logger(__name__)
 _MAX_RESPONSE_BYTES = 8 * 1024 * 1024
@@ -52,7 +52,7 @@ class HttpReranker:
         try:
             return _ratings(msgspec.json.decode(body), len(texts))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise Unranked(f"{self._subject} did not send a score for each text.") from error
+            raise RerankerFailed(f"{self._subject} did not send a score for each text.") from error
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -83,7 +83,7 @@ class HttpReranker:
 
     def _error(self, response: aiohttp.ClientResponse, body: bytes | None) -> CausewayError:
         if body is None:
-            return Unranked(f"{self._subject} sent more than {_MAX_RESPONSE_BYTES} bytes.")
+            return RerankerFailed(f"{self._subject} sent more than {_MAX_RESPONSE_BYTES} bytes.")
         reason = body[:_MAX_LOGGED_BYTES].decode(errors="replace")
         _log.warning(
             "the reranker request failed", reranker=self._entry.name, status=response.status, reason=reason
@@ -93,7 +93,7 @@ class HttpReranker:
             return RateLimited(f"{self._subject} does not accept more requests at present.", retry_after=delay)
         if response.status in _NOT_READY:
             return Unavailable(f"{self._subject} is not ready.", retry_after=delay)
-        return Unranked(f"{self._subject} returned status {response.status}.")
+        return RerankerFailed(f"{self._subject} returned status {response.status}.")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:

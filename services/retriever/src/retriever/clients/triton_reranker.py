@@ -19,7 +19,7 @@ from servicekit.errors import CausewayError, DeadlineExceeded, RateLimited, Unav
 from servicekit.triton import TensorModel, TritonAddress, TritonFailed
 
 from retriever.clients.reranker_file import TritonEntry
-from retriever.ports.reranker import Rating, Unranked
+from retriever.ports.reranker import Rating, RerankerFailed
 
 _log = structlog.get_logger(__name__)
 _TYPES: dict[str, Any] = {"INT64": np.int64, "INT32": np.int32}
@@ -79,7 +79,7 @@ class TritonReranker:
         tensors = [(name, kind, _padded(rows[name], _TYPES[kind])) for name, kind in inputs]
         logits, count = await self._model.infer(tensors, target), len(encoded)
         if logits is None or logits.size not in (count, 2 * count) or not np.isfinite(logits).all():
-            raise Unranked(f"{self._subject} did not send one or two logits for each text.")
+            raise RerankerFailed(f"{self._subject} did not send one or two logits for each text.")
         classes = logits.reshape(count, -1).astype(np.float64)
         # The probability of the second of two classes is the logistic function of the difference of the logits.
         logit = classes[:, -1] - (classes[:, 0] if classes.shape[1] > 1 else 0.0)
@@ -91,7 +91,7 @@ class TritonReranker:
         inputs = [(tensor.name, tensor.datatype) for tensor in metadata.inputs]
         outputs = [tensor.name for tensor in metadata.outputs if tensor.datatype == _FLOATS]
         if not outputs or any(name not in _INPUTS or kind not in _TYPES for name, kind in inputs):
-            raise Unranked(f"The model '{self._entry.public_model}' does not map token ids to FP32 logits.")
+            raise RerankerFailed(f"The model '{self._entry.public_model}' does not map token ids to FP32 logits.")
         return inputs, outputs[0]
 
     def _failure(self, error: TritonFailed) -> CausewayError:
@@ -104,7 +104,7 @@ class TritonReranker:
                 return Unavailable(f"{self._subject} cannot be reached, or its model is not ready.")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 return DeadlineExceeded(f"{self._subject} did not answer in time.")
-        return Unranked(f"{self._subject} failed.")
+        return RerankerFailed(f"{self._subject} failed.")
 
 
 def _encodable(text: str) -> str:

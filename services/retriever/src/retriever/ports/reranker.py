@@ -11,7 +11,7 @@ from typing import Protocol
 from servicekit.errors import CausewayError
 
 
-class Unranked(CausewayError):
+class RerankerFailed(CausewayError):
     """A reranker returned an error, or a response without a score for each text."""
 
 
@@ -40,7 +40,7 @@ class Reranker(Protocol):
 
         Raises:
             Unavailable, DeadlineExceeded, RateLimited: The server does not respond, or has no capacity.
-            Unranked: The server returned an error or an invalid response.
+            RerankerFailed: The server returned an error or an invalid response.
         """
         ...
 

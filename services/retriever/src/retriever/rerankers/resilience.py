@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import structlog
 from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable
 
-from retriever.ports.reranker import Rating, Reranker, Unranked
+from retriever.ports.reranker import Rating, Reranker, RerankerFailed
 
 _log = structlog.get_logger(__name__)
 _FAILURES = 3
@@ -79,7 +79,7 @@ class ResilientReranker:
             self._failed(error)
             raise
         except Exception as error:
-            failed = Unranked(f"The reranker '{self.name}' failed.")
+            failed = RerankerFailed(f"The reranker '{self.name}' failed.")
             self._failed(failed)
             raise failed from error
         if self._failures >= _FAILURES:
