@@ -82,16 +82,6 @@ async def test_concurrent_answers_do_not_mix(model: Model) -> None:
     assert all(left == right for left, right in pairs)
 
 
-def test_tokens_are_counted(model: Model) -> None:
-    """An empty text has no tokens. A longer text has more, and a conversation has at least those of its texts."""
-    counter = model.tokens
-    assert counter.count("") == 0
-    assert 0 < counter.count("one two") <= counter.count("one two three four")
-    assert counter.count_messages(CONVERSATION.messages) >= sum(
-        counter.count(message.text) for message in CONVERSATION.messages
-    )
-
-
 async def test_a_model_describes_itself(model: Model) -> None:
     """A model has a name, an owner and a window, and is ready."""
     assert model.name

@@ -19,8 +19,7 @@ pytestmark = pytest.mark.slow  # each test starts processes
 _SERVICE = pb.DESCRIPTOR.services_by_name["GuardrailsService"]
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-async def test_the_process_serves_until_a_signal(sign: signal.Signals, tmp_path: Path) -> None:
+async def test_the_process_serves_until_a_signal(tmp_path: Path) -> None:
     """The process serves the detectors of its files on its ports, and a signal ends it with 0."""
     port, api = free_ports(2)
     detectors, policy = tmp_path / "detectors.yaml", tmp_path / "policy.yaml"
@@ -48,23 +47,12 @@ async def test_the_process_serves_until_a_signal(sign: signal.Signals, tmp_path:
             assert [config.detector_id for config in served_policy.output] == ["secrets"]
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{api}/health") as health:
             assert health.status == 200
-        process.send_signal(sign)
+        process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 60) == 0
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-
-
-async def test_a_wrong_setting_ends_the_process() -> None:
-    """A wrong setting ends the process at once, with the exit code that means that a restart does not help."""
-    environment = {**os.environ, "CAUSEWAY_GUARDRAILS_PORT": "many"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "guardrails", env=environment, stderr=asyncio.subprocess.PIPE
-    )
-    _, errors = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 78
-    assert b"CAUSEWAY_GUARDRAILS_PORT" in errors
 
 
 async def test_a_wrong_file_ends_the_process(tmp_path: Path) -> None:
