@@ -206,10 +206,10 @@ def test_a_wrong_configuration(start: Callable[..., Any], tmp_path: Path) -> Non
 
 def test_a_service_that_is_never_ready(start: Callable[..., Any], tmp_path: Path) -> None:
     """The command ends with exit code 1 after --timeout, and prints the last lines of the missing service."""
-    process = start("--port", "0", "--timeout", "20", STUB_EXIT_GATEWAY="1")
+    process = start("--port", "0", "--timeout", "10", STUB_EXIT_GATEWAY="1")
     assert process.wait(60) == 1
     shown = (tmp_path / "stderr").read_text()
-    assert "not ready after 20 s" in shown
+    assert "not ready after 10 s" in shown
     assert "gateway ended (exit code 1)" in shown
     assert "gateway | gateway: CAUSEWAY_SOMETHING: Field required" in shown
 

@@ -135,7 +135,7 @@ async def do(step: Step, collection: Collection) -> None:
             await collection.put_note(step.document.encode())
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [8, pytest.param(30, marks=pytest.mark.slow)])
 def test_indexes_in_a_shared_collection_are_independent(examples: int) -> None:
     """After any steps with equal ids on two indexes in one collection, reads of each index return the same as in a
     separate store.
@@ -158,8 +158,8 @@ def test_indexes_in_a_shared_collection_are_independent(examples: int) -> None:
                 for step in done:
                     await do(step, shared[step.index])
                     await do(step, apart[step.index])
-                for here, there in zip(shared, apart, strict=True):
-                    assert await seen(here) == await seen(there)
+                for in_shared, in_own in zip(shared, apart, strict=True):
+                    assert await seen(in_shared) == await seen(in_own)
                 await shared[0].drop()
                 assert await seen(shared[1]) == await seen(apart[1])
                 await shared[1].drop()
@@ -248,23 +248,23 @@ async def test_a_point_of_another_index_is_not_overwritten() -> None:
 async def test_the_points_of_a_dropped_index_are_removed() -> None:
     """A dropped index disappears at once. Any process may remove its points in a run of `tidy`."""
     async with serving() as server, opened(server) as store, opened(server) as another:
-        kept, gone = await store.create(OTHER), await store.create(SPEC)
-        for collection in (kept, gone):
+        remaining, dropped = await store.create(OTHER), await store.create(SPEC)
+        for collection in (remaining, dropped):
             await put(collection, "a", 1, 3)
             await collection.publish()
-        alone = await seen(kept)
-        await gone.drop()
+        alone = await seen(remaining)
+        await dropped.drop()
         assert await another.find(SPEC.tenant, SPEC.name) is None
         assert await points_left(server) == 10  # three passages, a record and the entry of each index
-        assert not await gone.location.clear(1)  # type: ignore[attr-defined]  # it is a SharedLocation
+        assert not await dropped.location.clear(1)  # type: ignore[attr-defined]  # it is a SharedLocation
         assert await points_left(server) < 10
         await another.tidy()
         assert await points_left(server) == 5
-        assert await seen(kept) == alone
+        assert await seen(remaining) == alone
         again = await another.create(SPEC)
         assert await again.count_documents(EVERYTHING) == 0
         with pytest.raises(NotFound):
-            await gone.count_documents(EVERYTHING)
+            await dropped.count_documents(EVERYTHING)
 
 
 async def test_an_abandoned_incarnation_is_removed() -> None:
@@ -328,9 +328,9 @@ async def test_a_prefix_of_shared_collections_is_refused() -> None:
     """A prefix that ends like the prefix of shared collections is refused, because the names of two installations
     could be the same.
     """
-    made = QdrantSettings(qdrant_url="http://127.0.0.1:1", qdrant_prefix="causeway-space")
+    refused = QdrantSettings(qdrant_url="http://127.0.0.1:1", qdrant_prefix="causeway-space")
     with pytest.raises(InvalidRequest, match="CAUSEWAY_QDRANT_PREFIX"):
-        await QDRANT.open(made, Scheduler())
+        await QDRANT.open(refused, Scheduler())
 
 
 async def test_a_slow_process_creates_no_second_incarnation(monkeypatch: pytest.MonkeyPatch) -> None:
