@@ -3,8 +3,8 @@
 The decision uses the question and one source, never the other sources. Another source can therefore add an answer,
 but cannot remove an answer. The source must contain all names in the question. Otherwise the decision depends on
 the share of the question's words in the best passage, and on the cosine of question and source, if the retriever
-reports it. The weights come from the development questions of
-``make eval`` and the bundled embedding model. The final questions had no influence on the weights.
+reports it. The weights come from the development questions of ``make eval`` and the bundled embedding model. The
+final questions had no influence on the weights.
 """
 
 import re

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from guardrails.detectors.groundedness import words
 from guardrails.detectors.groundedness.statements import Fact, Kind, Statement, analyse, names_of
@@ -57,7 +57,6 @@ class _PassageClause:
     place: Place
 
 
-@dataclass(frozen=True)
 class Sources:
     """The sentences of passages, analysed once for all sentences of an answer.
 
@@ -65,19 +64,15 @@ class Sources:
         sentences: The text and the place of each sentence.
     """
 
-    sentences: Sequence[tuple[str, Place]]
-    _clauses: list[_PassageClause] = field(default_factory=list, init=False)
-    _weights: dict[str, float] = field(default_factory=dict, init=False)
-    _facts: dict[str, set[str]] = field(default_factory=dict, init=False)
-    _names: frozenset[str] = field(default=frozenset(), init=False)
-
-    def __post_init__(self) -> None:
-        names = names_of([text for text, _ in self.sentences])
-        object.__setattr__(self, "_names", names)
+    def __init__(self, sentences: Sequence[tuple[str, Place]]) -> None:
+        self.sentences = sentences
+        self._names = names_of([text for text, _ in sentences])
+        self._clauses: list[_PassageClause] = []
+        self._facts: dict[str, set[str]] = {}
         counts: Counter[str] = Counter()
         before: tuple[frozenset[str], int] = (frozenset(), -1)
-        for text, place in self.sentences:
-            whole = analyse(text, names)
+        for text, place in sentences:
+            whole = analyse(text, self._names)
             context_stems = whole.stems
             counts.update(context_stems)
             continues_subject = bool(whole.tokens) and whole.tokens[0].word in words.CONTINUATIONS
@@ -88,7 +83,7 @@ class Sources:
         for passage_clause in self._clauses:
             for fact in passage_clause.clause.facts:
                 self._facts.setdefault(fact.kind.value, set()).update(fact.keys)
-        self._weights.update({stem: 1 / math.sqrt(count) for stem, count in counts.items()})
+        self._weights = {stem: 1 / math.sqrt(count) for stem, count in counts.items()}
 
     def differences(self, text: str) -> list[Difference]:
         """Return the differences between a sentence and the passages."""
