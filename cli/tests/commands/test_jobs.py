@@ -1,9 +1,11 @@
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from causeway.cli.client import Client
 
 
 @pytest.fixture
@@ -11,7 +13,14 @@ def jobs(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
     """Create a succeeded, a failed and a queued job, in this order."""
     for name in ("good.md", "bad.pdf", "stuck.md"):
         (tmp_path / name).write_text(name)
-        cli("ingest", tmp_path / name, "-i", "x", "--patience", "1", "--url", gateway.url)
+    for name in ("good.md", "bad.pdf"):
+        cli("ingest", tmp_path / name, "-i", "x", "--url", gateway.url)
+
+    async def upload() -> None:
+        async with Client(gateway.url) as client:
+            await client.upload("x", "stuck.md", tmp_path / "stuck.md")
+
+    asyncio.run(upload())
 
 
 @pytest.mark.usefixtures("jobs")
