@@ -7,13 +7,13 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from servicekit.tasks import cancel_and_wait
+from servicekit.background_task import BackgroundTask
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
-class Reloadable(Generic[T]):
+class Reloadable(BackgroundTask, Generic[T]):
     """The parsed content of a file, as an immutable snapshot.
 
     A request reads `current` once and uses this snapshot to its end. If the file cannot be read or parsed, the old
@@ -44,7 +44,6 @@ class Reloadable(Generic[T]):
         self._raw = path.read_bytes()
         self._current = parse(self._raw)
         self._problem = ""
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def current(self) -> T:
@@ -83,15 +82,7 @@ class Reloadable(Generic[T]):
         _log.info("configuration reloaded", path=str(self._path))
         return True
 
-    async def __aenter__(self) -> "Reloadable[T]":
-        self._task = asyncio.create_task(self._watch())
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        if self._task is not None:
-            await cancel_and_wait(self._task)
-
-    async def _watch(self) -> None:
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._interval)
             changed = await asyncio.to_thread(self.check)

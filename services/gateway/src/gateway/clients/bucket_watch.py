@@ -2,23 +2,24 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Self
 
 import nats.errors
 import structlog
 from nats.js.kv import KeyValue
 from servicekit import key_value
+from servicekit.background_task import BackgroundTask
 from servicekit.errors import Unavailable
 from servicekit.key_value import Entry
-from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.nats_calls import NATS_FAILURES
 
 _log = structlog.get_logger(__name__)
 
 
-class BucketWatch:
+class BucketWatch(BackgroundTask):
     """Watches a bucket until the block ends. While NATS is unavailable, the copy does not change.
+
+    The watch fills the copy as soon as NATS is available.
 
     Args:
         bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
@@ -46,18 +47,8 @@ class BucketWatch:
         self._what = what
         self._check = check
         self._retry = retry
-        self._watching: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        """Start the watch. It fills the copy as soon as NATS is available."""
-        self._watching = asyncio.create_task(self._watch())
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        if self._watching is not None:
-            await cancel_and_wait(self._watching)
-
-    async def _watch(self) -> None:
+    async def _run(self) -> None:
         reported = ""
         while True:
             try:

@@ -6,14 +6,13 @@ messages, because a call that no replica runs has already ended.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Self
 
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from servicekit import keys
+from servicekit.background_task import BackgroundTask
 from servicekit.errors import Unavailable
-from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.server.running_calls import RunningCalls
@@ -21,7 +20,7 @@ from gateway.server.running_calls import RunningCalls
 _log = structlog.get_logger(__name__)
 
 
-class CancelledCalls:
+class CancelledCalls(BackgroundTask):
     """Sends and receives cancellations until the ``async with`` block ends.
 
     Args:
@@ -34,16 +33,7 @@ class CancelledCalls:
         self._client = client
         self._calls = calls
         self._retry = retry
-        self._listening: asyncio.Task[None] | None = None
         calls.notify = self._notify
-
-    async def __aenter__(self) -> Self:
-        self._listening = asyncio.create_task(self._listen())
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        if self._listening is not None:
-            await cancel_and_wait(self._listening)
 
     async def _notify(self, name: str) -> None:
         try:
@@ -52,7 +42,7 @@ class CancelledCalls:
         except (Unavailable, *NATS_FAILURES) as error:
             _log.warning("the cancellation of a call could not be sent to the other gateways", error=str(error))
 
-    async def _listen(self) -> None:
+    async def _run(self) -> None:
         while True:
             try:
                 client = await self._client()

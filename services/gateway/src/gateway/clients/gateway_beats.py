@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Self
 
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from servicekit import keys
+from servicekit.background_task import BackgroundTask
 from servicekit.errors import Unavailable
-from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.response_runs.peers import HEARTBEAT_SECONDS, Peers
@@ -17,7 +16,7 @@ from gateway.response_runs.peers import HEARTBEAT_SECONDS, Peers
 _log = structlog.get_logger(__name__)
 
 
-class GatewayBeats:
+class GatewayBeats(BackgroundTask):
     """Sends and receives heartbeats until the ``async with`` block ends.
 
     Args:
@@ -32,17 +31,8 @@ class GatewayBeats:
         self._client = client
         self._peers = peers
         self._interval = interval
-        self._sending: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        self._sending = asyncio.create_task(self._send_heartbeats())
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        if self._sending is not None:
-            await cancel_and_wait(self._sending)
-
-    async def _send_heartbeats(self) -> None:
+    async def _run(self) -> None:
         listening = False
         while True:
             try:

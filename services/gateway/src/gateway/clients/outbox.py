@@ -3,12 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Self
 
 import structlog
 from nats.js import JetStreamContext
+from servicekit.background_task import BackgroundTask
 from servicekit.errors import Unavailable
-from servicekit.tasks import cancel_and_wait
 
 from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.clients.record_publisher import RecordPublisher
@@ -23,7 +22,7 @@ _MIN_FREE_SHARE = 0.125
 """The share of the queue that `reachable` requires to be free, because one request may write many records."""
 
 
-class Outbox:
+class Outbox(BackgroundTask):
     """Implements `ports.records.Records` on NATS JetStream.
 
     If JetStream does not acknowledge a record, the outbox sends it again with the same id. The stream stores each
@@ -58,13 +57,8 @@ class Outbox:
         self._tried, self._sent = asyncio.Event(), asyncio.Event()
         self._publisher = RecordPublisher()
         self._timer: asyncio.TimerHandle | None = None
-        self._sending: asyncio.Task[None] | None = None
         self._reached: bool | None = None  # None: not tried yet
         self.dropped = 0
-
-    async def __aenter__(self) -> Self:
-        self._sending = asyncio.create_task(self._send())
-        return self
 
     async def __aexit__(self, *exc: object) -> None:
         reached = self._reached
@@ -77,8 +71,7 @@ class Outbox:
                     await self._tried.wait()
                     if reached or self._reached:
                         await self._sent.wait()
-        if self._sending is not None:
-            await cancel_and_wait(self._sending)
+        await super().__aexit__(*exc)
         if self._waiting:
             _log.error("records are lost", count=len(self._waiting))
 
@@ -116,7 +109,7 @@ class Outbox:
         self._timer = None
         self._ready.set()
 
-    async def _send(self) -> None:
+    async def _run(self) -> None:
         while True:
             await self._ready.wait()
             self._ready.clear()

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import Self
 
 import structlog
 from nats.js.kv import KeyValue
 from servicekit import key_value, keys
+from servicekit.background_task import BackgroundTask
 from servicekit.errors import Unavailable
 from servicekit.tasks import cancel_and_wait
 
@@ -23,8 +23,10 @@ _PAUSE_SECONDS = 0.025
 """The minimum number of seconds between rounds."""
 
 
-class QuotaShare:
+class QuotaShare(BackgroundTask):
     """Synchronises a ledger with the ledgers of the other replicas, in the background.
+
+    The ledger counts the usage of the other replicas as soon as NATS is available.
 
     Each key of the bucket has one writer, which always writes the whole value. A repeated message therefore neither
     loses usage nor counts it twice. The next round begins after the previous round is stored, so that a slow server
@@ -47,24 +49,17 @@ class QuotaShare:
         self._ledger = ledger
         self._retry = retry
         self._changed = asyncio.Event()
-        self._sharing: asyncio.Task[None] | None = None
         ledger.on_change = self._changed.set
 
-    async def __aenter__(self) -> Self:
-        """Start the exchange. The ledger counts the usage of the other replicas as soon as NATS is available."""
-        self._sharing = asyncio.create_task(self._share())
-        return self
-
     async def __aexit__(self, *exc: object) -> None:
-        if self._sharing is not None:
-            await cancel_and_wait(self._sharing)
+        await super().__aexit__(*exc)
         # If the deletion fails, the other replicas detect the missing heartbeats.
         with contextlib.suppress(Unavailable, *NATS_FAILURES):
             async with asyncio.timeout(_HEARTBEAT_SECONDS):
                 bucket = await self._bucket()
                 await bucket.delete(keys.quota_replica_key(self._ledger.replica))
 
-    async def _share(self) -> None:
+    async def _run(self) -> None:
         reported = ""
         while True:
             try:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import structlog
@@ -78,9 +77,7 @@ class SharedDetectors:
         self._tasks = (asyncio.create_task(self._list()), asyncio.create_task(self._compile()))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await cancel_and_wait(*self._tasks)
 
     async def _list(self) -> None:

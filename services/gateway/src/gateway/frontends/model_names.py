@@ -1,14 +1,13 @@
 """Fetches the names of the models, because an assistant must not have the name of a model."""
 
 import asyncio
-from types import TracebackType
 from typing import Self
 
 import structlog
+from servicekit.background_task import BackgroundTask
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError
 from servicekit.principal import LOCAL
-from servicekit.tasks import cancel_and_wait
 
 from gateway.ports.answering import Generator
 
@@ -16,7 +15,7 @@ _log = structlog.get_logger(__name__)
 _TIMEOUT_SECONDS = 5.0
 
 
-class ModelNames:
+class ModelNames(BackgroundTask):
     """Fetches the names of the models at the start and periodically. A failed call keeps the last names.
 
     Args:
@@ -28,7 +27,6 @@ class ModelNames:
         self._generator = generator
         self._interval = interval
         self._names: frozenset[str] = frozenset()
-        self._task: asyncio.Task[None] | None = None
 
     def __call__(self) -> frozenset[str]:
         """Return the names; empty until the first successful call."""
@@ -37,16 +35,9 @@ class ModelNames:
     async def __aenter__(self) -> Self:
         """Fetch the names, and start to fetch them periodically."""
         await self._fetch()
-        self._task = asyncio.create_task(self._watch())
-        return self
+        return await super().__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._task is not None
-        await cancel_and_wait(self._task)
-
-    async def _watch(self) -> None:
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._interval)
             await self._fetch()

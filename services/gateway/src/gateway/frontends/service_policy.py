@@ -1,13 +1,11 @@
 """Fetches the policy of the guardrails service, for profiles that use it."""
 
 import asyncio
-from types import TracebackType
-from typing import Self
 
 import structlog
+from servicekit.background_task import BackgroundTask
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError
-from servicekit.tasks import cancel_and_wait
 
 from gateway.domain import Policy
 from gateway.ports.answering import Guardrails
@@ -16,7 +14,7 @@ _log = structlog.get_logger(__name__)
 _TIMEOUT_SECONDS = 5.0
 
 
-class ServicePolicy:
+class ServicePolicy(BackgroundTask):
     """Fetches the policy periodically, beginning with its first use. A failed call keeps the last policy.
 
     Args:
@@ -30,24 +28,13 @@ class ServicePolicy:
         self._needed = asyncio.Event()
         self._policy: Policy | None = None
         self._problem = ""
-        self._task: asyncio.Task[None] | None = None
 
     def __call__(self) -> Policy | None:
         """Return the policy; None before the first successful call, and if the service has no policy."""
         self._needed.set()
         return self._policy
 
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._watch())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._task is not None
-        await cancel_and_wait(self._task)
-
-    async def _watch(self) -> None:
+    async def _run(self) -> None:
         await self._needed.wait()
         while True:
             await self._fetch()
