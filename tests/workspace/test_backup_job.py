@@ -122,7 +122,9 @@ def test_it_uses_the_operators_certificate(cluster: Manifests) -> None:
 
 @pytest.mark.parametrize("certified", [False, True], ids=["plain", "tls"])
 def test_the_script_keeps_the_newest_backups(certified: bool, tmp_path: Path) -> None:
-    """The script creates a backup, deletes only the oldest backups, and uses the certificate if it exists."""
+    """The script creates a backup, deletes only the oldest backups, and uses the certificate if it exists. A failed
+    backup displaces no complete one.
+    """
     backups, certificates, programs = (tmp_path / each for each in ("backups", "tls", "bin"))
     for each in (backups, certificates, programs):
         each.mkdir()
@@ -132,6 +134,8 @@ def test_the_script_keeps_the_newest_backups(certified: bool, tmp_path: Path) ->
         (certificates / "tls.crt").touch()
     for day in range(1, 5):
         (backups / f"2026010{day}T023000Z").mkdir()
+        if day != 3:
+            (backups / f"2026010{day}T023000Z" / "backup.json").touch()
     (backups / "lost+found").mkdir()
     environment = {
         "PATH": f"{programs}:{os.environ['PATH']}",
@@ -141,10 +145,10 @@ def test_the_script_keeps_the_newest_backups(certified: bool, tmp_path: Path) ->
     }
     subprocess.run(["sh", COMPONENT / "backup.sh"], env=environment, check=True)
     remaining = sorted(each.name for each in backups.iterdir() if each.name != "lost+found")
-    assert remaining[:2] == ["20260103T023000Z", "20260104T023000Z"]
-    assert len(remaining) == 3
+    assert remaining[:3] == ["20260102T023000Z", "20260103T023000Z", "20260104T023000Z"]
+    assert len(remaining) == 4
     assert (backups / "lost+found").is_dir()
-    certificate = (backups / remaining[2] / "backup.json").read_text().strip()
+    certificate = (backups / remaining[3] / "backup.json").read_text().strip()
     assert certificate == (str(certificates / "tls.crt") if certified else "none")
 
 
