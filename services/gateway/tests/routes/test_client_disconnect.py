@@ -28,6 +28,7 @@ CHATS = [
     ("/v1/chat/completions", {"index_name": "docs"}),
     ("/v1/chat/completions", {"index_name": "docs", "stream": True}),
 ]
+OTHER_WORK = ["retrieval", "input detectors", "model, before its first text", "output detectors"]
 
 
 @dataclass
@@ -89,18 +90,15 @@ def make_service_hang(work: Work, fakes: Any, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "stops"),
+    ("path", "more", "what"),
     [
-        ("retrieval", 1),
-        ("input detectors", 1),
-        ("model, before its first text", 1),
-        ("model", 1),
-        ("output detectors", 2),
+        *((path, more, "model") for path, more in CHATS),
+        *((path, more, what) for path, more in CHATS[-2:] for what in OTHER_WORK),
     ],
+    ids=lambda value: "".join(value) or "whole",
 )
-@pytest.mark.parametrize(("path", "more"), CHATS, ids=lambda value: "".join(value) or "whole")
 async def test_running_work_is_stopped(
-    fakes: Any, serve: Callable[..., int], path: str, more: dict[str, Any], what: str, stops: int
+    fakes: Any, serve: Callable[..., int], path: str, more: dict[str, Any], what: str
 ) -> None:
     """The running search, detectors or model stop at once, in streams and in complete answers."""
     work = Work()
@@ -115,5 +113,6 @@ async def test_running_work_is_stopped(
     assert work.stopped == []
     left = time.monotonic()
     writer.close()
+    stops = 2 if what == "output detectors" else 1
     await eventually(lambda: len(work.stopped) == stops, what="the end of the work")
     assert max(work.stopped) - left < STOPPED_WITHIN + NOISE

@@ -6,13 +6,12 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.dialects.registration import ChatRoute
 from gateway.dialects.registry import registrations
 from gateway.domain import Model, Passage
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.main import build_app
 from gateway.routes.table import route_table
-from gateway.routing.route import IndexReach, Route
+from gateway.routing.route import IndexReach
 from gateway.settings import Settings
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from servicekit import api_keys
@@ -170,41 +169,33 @@ def filled(path: str) -> str:
     return re.sub(r"\{[^}]*\}", "docs", path)
 
 
-@pytest.mark.parametrize(
-    "route", list(route_table(registrations())), ids=lambda route: f"{route.method} {route.path}"
-)
-async def test_a_limited_front_end_hides_routes_of_all_indexes(client: httpx.AsyncClient, route: Route) -> None:
+async def test_a_limited_front_end_hides_routes_of_all_indexes(client: httpx.AsyncClient) -> None:
     """A limited front end hides each route that reaches all indexes of the tenant, for every method."""
-    path = filled(route.path)
-    for limited in (f"/closed{path}", f"http://closed.example.com{path}"):
-        for method in {route.method, "GET", "DELETE"}:
-            response = await client.request(method, limited)
-            hidden = response.status_code == 404 and "limits its indexes" in response.text
-            assert hidden == (route.reach is IndexReach.TENANT), (method, response.text)
-    assert "limits its indexes" not in (await client.request(route.method, f"/open{path}")).text
+    for route in route_table(registrations()):
+        path = filled(route.path)
+        for limited in (f"/closed{path}", f"http://closed.example.com{path}"):
+            for method in {route.method, "GET", "DELETE"}:
+                response = await client.request(method, limited)
+                hidden = response.status_code == 404 and "limits its indexes" in response.text
+                assert hidden == (route.reach is IndexReach.TENANT), (method, limited, response.text)
+        assert "limits its indexes" not in (await client.request(route.method, f"/open{path}")).text
 
 
-@pytest.mark.parametrize(
-    "chat", [chat for registration in registrations() for chat in registration.chats], ids=lambda chat: chat.path
-)
-async def test_chats_of_a_limited_front_end_use_only_its_indexes(
-    client: httpx.AsyncClient, fakes: Any, chat: ChatRoute
-) -> None:
+async def test_chats_of_a_limited_front_end_use_only_its_indexes(client: httpx.AsyncClient, fakes: Any) -> None:
     """The chat routes of a limited front end use only its indexes."""
     hidden = Passage("s", "secret", "s", "s.md", "s.md", "When the harbour closes for good.", 1.0, dense_score=0.9)
     fakes.retriever.indexes["secret"] = [hidden]
     body: dict[str, Any] = question(index="secret") | {"index_name": "secret", "model": "small", "prompt": "When?"}
-    response = await client.post(f"/closed{chat.path}", json=body)
-    assert hidden.text not in response.text
-    assert hidden.text not in str(fakes.generator.prompts)
+    for chat in CHATS:
+        response = await client.post(f"/closed{chat.path}", json=body)
+        assert hidden.text not in response.text, chat.path
+        assert hidden.text not in str(fakes.generator.prompts), chat.path
 
 
-@pytest.mark.parametrize(
-    "chat", [chat for registration in registrations() for chat in registration.chats], ids=lambda chat: chat.path
-)
-async def test_a_slash_at_the_end_changes_nothing(client: httpx.AsyncClient, fakes: Any, chat: ChatRoute) -> None:
+@pytest.mark.parametrize("mount", ["", "/closed", "/open"])
+async def test_a_slash_at_the_end_changes_nothing(client: httpx.AsyncClient, mount: str) -> None:
     """A slash at the end of the path changes neither the profile nor its limits."""
-    for mount in ("", "/closed", "/open"):
+    for chat in CHATS:
         for index in ("empty", "docs"):
             body: dict[str, Any] = question(index=index) | {
                 "index_name": index,
@@ -216,9 +207,9 @@ async def test_a_slash_at_the_end_changes_nothing(client: httpx.AsyncClient, fak
             assert (plain.status_code, plain.headers["content-type"]) == (
                 slashed.status_code,
                 slashed.headers["content-type"],
-            )
-            assert plain.status_code != 404
-    assert (await client.get(f"{chat.path}/")).status_code == 405
+            ), chat.path
+            assert plain.status_code != 404, chat.path
+        assert (await client.get(f"{mount}{chat.path}/")).status_code == 405
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/", "/v1/nothing"])

@@ -125,23 +125,24 @@ async def test_running_requests_are_counted(http: httpx.AsyncClient, fakes: Any)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", *Stages().single_stage_paths(), *Stages().bare_paths()])
 async def test_every_protocol_is_counted_by_front_end(
-    fakes: Any, settings: Settings, tmp_path: Path, path: str, stream: bool
+    fakes: Any, settings: Settings, tmp_path: Path, stream: bool
 ) -> None:
     """Requests of every protocol, including refused requests, are counted under the profile's name."""
     (tmp_path / "frontends.yaml").write_text("frontends: [{name: the-help, mount: help, index: docs}]")
     fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
     transport = httpx.ASGITransport(build_app(settings, fakes.services()))
+    paths = ["/v1/chat/completions", *Stages().single_stage_paths(), *Stages().bare_paths()]
+    body = {"messages": QUESTION["messages"], "stream": stream}
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-        body = {"messages": QUESTION["messages"], "stream": stream}
-        assert (await client.post(f"/help{path}", json=body)).status_code == 200
-        wrong = await client.post(f"/help{path}", content=b"{", headers={"content-type": "application/json"})
-        assert wrong.status_code == 400
-        found = await values(client)
-    for status in ("success", "failure"):
-        assert found[f'causeway_requests_total{{frontend="the-help",status="{status}"}}'] == 1
-        assert found[requests("rag_chat", status)] == 1
+        for number, path in enumerate(paths, 1):
+            assert (await client.post(f"/help{path}", json=body)).status_code == 200
+            wrong = await client.post(f"/help{path}", content=b"{", headers={"content-type": "application/json"})
+            assert wrong.status_code == 400
+            found = await values(client)
+            for status in ("success", "failure"):
+                counted = found[f'causeway_requests_total{{frontend="the-help",status="{status}"}}']
+                assert counted == found[requests("rag_chat", status)] == number, path
 
 
 def test_two_gateways_count_separately() -> None:
