@@ -65,19 +65,18 @@ async def parser(copy: Path) -> AsyncIterator[ProcessParser]:
     await parser.aclose()
 
 
-@pytest.mark.parametrize("name", ["ferries.ics", "ferries", "ferries.TXT2"])
-async def test_the_child_reads_the_example(parser: ProcessParser, tmp_path: Path, name: str) -> None:
-    """With the line from the page in the registry, the parsing child detects and reads the format."""
+async def test_the_child_reads_the_example(parser: ProcessParser, tmp_path: Path) -> None:
+    """With the line from the page in the registry, the parsing child detects and reads the format.
+
+    The user gets the refusal of the example. The other formats are not affected.
+    """
     (tmp_path / "original").write_text(_CALENDAR)
-    async with contextlib.aclosing(parser.parse(tmp_path / "original", name)) as parts:
-        head, page = [part async for part in parts]
-    assert head == Head("text/calendar")
-    assert isinstance(page, Page)
-    assert [section.text for section in page.sections] == ["Summary: The ferry leaves."]
-
-
-async def test_the_child_refuses_what_the_example_refuses(parser: ProcessParser, tmp_path: Path) -> None:
-    """The user gets the refusal of the example. The other formats are not affected."""
+    for name in ("ferries.ics", "ferries", "ferries.TXT2"):
+        async with contextlib.aclosing(parser.parse(tmp_path / "original", name)) as parts:
+            head, page = [part async for part in parts]
+        assert head == Head("text/calendar")
+        assert isinstance(page, Page)
+        assert [section.text for section in page.sections] == ["Summary: The ferry leaves."]
     (tmp_path / "original").write_text("BEGIN:VCALENDAR\nEND:VCALENDAR\n")
     with pytest.raises(UnreadableDocument, match="no events"):
         [part async for part in parser.parse(tmp_path / "original", "ferries.ics")]

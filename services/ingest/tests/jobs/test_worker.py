@@ -479,8 +479,9 @@ async def test_a_job_is_returned_after_the_grace_period(rig: Rig) -> None:
     assert rig.index.stored == 0
 
 
-async def test_a_job_that_swallows_its_cancellation(rig: Rig) -> None:
+async def test_a_job_that_swallows_its_cancellation(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a job suppresses its cancellation, the worker still ends and returns the job."""
+    monkeypatch.setattr(worker, "_CANCEL_SECONDS", 0.1)
     rig.grace = 0.1
     job = rig.upload("deaf.txt")
     rig.start()

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from ingest.parsing.content import Head, Page
 from ingest.parsing.process import Limits, ParserDefect, ProcessParser
 from servicekit.errors import PayloadTooLarge, Unavailable, UnreadableDocument, UnsupportedMedia
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SCRIPT = """
 import os, signal, sys, time
@@ -65,16 +68,20 @@ sys.exit(child.serve(parser))
 """
 
 
-@pytest.fixture
-async def parse_word(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
-    """Return a function that parses a file of one word with a parser that behaves as the word says."""
-    script = tmp_path / "child.py"
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def parse_word(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Callable[[str], Any]]:
+    """Return a function that parses a file of one word with a parser that behaves as the word says.
+
+    All tests share the parser, because its child takes long to start. It must survive all words.
+    """
+    directory = tmp_path_factory.mktemp("words")
+    script = directory / "child.py"
     script.write_text(SCRIPT)
     parser = ProcessParser(Limits(), (sys.executable, str(script)))
 
     async def run(word: str, seconds: float = 60) -> str:
         parser._limits = Limits(seconds=seconds, memory=600 * 1024**2)
-        path = tmp_path / f"{word}.txt"
+        path = directory / f"{word}.txt"
         path.write_text(word)
         texts = []
         async with contextlib.aclosing(parser.parse(path, path.name)) as parts:

@@ -81,25 +81,22 @@ async def test_a_short_text_needs_no_fork(tmp_path: Path) -> None:
     assert found == ["child", "fork", "child", "fork"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        pytest.param("a.txt", b"Ferries leave\nat nine.\n\n  They return.\n", id="paragraphs"),
-        pytest.param("a.TEXT", b"Ferries leave.", id="upper case"),
-        pytest.param("a.txt", b"\xef\xbb\xbfFerries leave.", id="byte order mark"),
-        pytest.param("a.txt", "Ärger. 中。\r\n\f\tx".encode(), id="Unicode"),
-        pytest.param("a.txt", b" \n", id="blank"),
-        pytest.param("a.txt", b'{"a": 1}', id="JSON"),
-        pytest.param("a.txt", b"<html>Ferries", id="HTML"),
-    ],
-)
-async def test_the_worker_reads_a_short_text_like_the_child(tmp_path: Path, name: str, content: bytes) -> None:
+async def test_the_worker_reads_a_short_text_like_the_child(tmp_path: Path) -> None:
     """The parts are the same with and without the child process."""
-    path = tmp_path / name
-    path.write_bytes(content)
     parser = ProcessParser(Limits())
-    async with contextlib.aclosing(parser.parse(path, name)) as found:
-        assert [part async for part in found] == list(parser.read_short(content, name) or ())
+    for name, content in (
+        ("a.txt", b"Ferries leave\nat nine.\n\n  They return.\n"),
+        ("a.TEXT", b"Ferries leave."),
+        ("a.txt", b"\xef\xbb\xbfFerries leave."),
+        ("a.txt", "Ärger. 中。\r\n\f\tx".encode()),
+        ("a.txt", b" \n"),
+        ("a.txt", b'{"a": 1}'),
+        ("a.txt", b"<html>Ferries"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        async with contextlib.aclosing(parser.parse(path, name)) as found:
+            assert [part async for part in found] == list(parser.read_short(content, name) or ()), content
     await parser.aclose()
 
 
