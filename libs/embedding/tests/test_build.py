@@ -58,16 +58,15 @@ def test_others_may_read_the_cache(tmp_path: Path, cache: Path) -> None:
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in directory.iterdir())
 
 
-def test_the_command_prints_a_line_for_each_graph(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command prints a line with the directory for each graph, and ends with exit code 0."""
-    assert main(["--cache", str(cache), "--fp32"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["int8 graph exists already", "fp32 graph exists already"]
-    assert str(model_directory(cache, "int8")) in lines[0]
+def test_the_command_prints_the_directory(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command prints a line with the directory of the graph, and ends with exit code 0."""
+    assert main(["--cache", str(cache)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"graph exists already: {model_directory(cache, 'int8')} ")
 
 
 def test_the_command_prints_json(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With --json, each line is an object with the same values."""
+    """With --json, the line is an object with the same values."""
     assert main(["--cache", str(cache), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["directory"] == str(model_directory(cache, "int8"))

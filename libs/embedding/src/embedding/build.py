@@ -53,7 +53,7 @@ def build(
 
     Args:
         cache_dir: The directory of the cache; created if it does not exist.
-        precision: ``int8`` is for services; ``fp32`` is for comparison.
+        precision: ``int8`` is for services; ``fp32`` is for tests that compare the vectors.
         files: The model's files; None: the files of the installed distributions.
         model: The model to build.
 
@@ -156,26 +156,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="directory of the cache (default: %(default)s)",
     )
     parser.add_argument("--multilingual", action="store_true", help=f"build {E5.name} instead of {MINILM.name}")
-    parser.add_argument("--fp32", action="store_true", help="also build the unquantized graph, for comparison")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per graph")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
     options = parser.parse_args(arguments)
 
-    precisions: list[Precision] = ["int8", "fp32"] if options.fp32 else ["int8"]
-    for precision in precisions:
-        start = time.perf_counter()
-        try:
-            built = build(options.cache, precision, model=E5 if options.multilingual else MINILM)
-        except (SetupError, OSError) as error:
-            sys.stderr.write(f"embedding.build: {error}\n")
-            return 1
-        seconds = time.perf_counter() - start
-        size = sum(file.stat().st_size for file in built.directory.iterdir())
-        if options.json:
-            facts = {"directory": str(built.directory), "created": built.created, "bytes": size, "seconds": seconds}
-            sys.stdout.write(json.dumps(facts) + "\n")
-        else:
-            outcome = f"built in {seconds:.1f} s" if built.created else "exists already"
-            sys.stdout.write(f"{precision} graph {outcome}: {built.directory} ({size / 1e6:.0f} MB)\n")
+    start = time.perf_counter()
+    try:
+        built = build(options.cache, model=E5 if options.multilingual else MINILM)
+    except (SetupError, OSError) as error:
+        sys.stderr.write(f"embedding.build: {error}\n")
+        return 1
+    seconds = time.perf_counter() - start
+    size = sum(file.stat().st_size for file in built.directory.iterdir())
+    if options.json:
+        facts = {"directory": str(built.directory), "created": built.created, "bytes": size, "seconds": seconds}
+        sys.stdout.write(json.dumps(facts) + "\n")
+    else:
+        outcome = f"built in {seconds:.1f} s" if built.created else "exists already"
+        sys.stdout.write(f"graph {outcome}: {built.directory} ({size / 1e6:.0f} MB)\n")
     return 0
 
 

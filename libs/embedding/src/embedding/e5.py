@@ -11,7 +11,7 @@ from typing import Self
 import onnxruntime  # type: ignore[import-untyped]  # has no types
 from servicekit.errors import Unavailable
 
-from embedding.cache import E5, GRAPH, PIECES, Precision
+from embedding.cache import E5, GRAPH, PIECES
 from embedding.lazy import Lazy
 from embedding.local import LocalEmbedder, built_directory, open_session, this_cpu_has_vnni, unreadable_message
 from embedding.sentence_pieces import SentencePieceTokenizer
@@ -25,7 +25,7 @@ class E5Embedder(LocalEmbedder):
     """The model; see `embedding.port.Embedder`. Use `load` to create it."""
 
     @classmethod
-    def load(cls, cache_dir: Path, workers: int = 2, precision: Precision = "int8") -> Self:
+    def load(cls, cache_dir: Path, workers: int = 2) -> Self:
         """Return the embedder for the output of ``python -m embedding.build --multilingual``.
 
         If the files cannot be read, the first call of `embed` raises Unavailable.
@@ -33,12 +33,11 @@ class E5Embedder(LocalEmbedder):
         Args:
             cache_dir: The directory of the cache.
             workers: The number of texts that are embedded concurrently.
-            precision: ``fp32`` is for comparison.
 
         Raises:
             CacheMissing: The model has not been built.
         """
-        directory = built_directory(E5, cache_dir, precision)
+        directory = built_directory(E5, cache_dir)
         tokenizer = SentencePieceTokenizer(directory / PIECES)
         return cls(E5.name, DIMENSION, MAX_SEQUENCE, tokenizer, Lazy(lambda: _session(directory)), workers)
 

@@ -72,7 +72,7 @@ class LocalEmbedder:
         return vector
 
 
-def built_directory(model: CachedModel, cache_dir: Path, precision: Precision) -> Path:
+def built_directory(model: CachedModel, cache_dir: Path, precision: Precision = "int8") -> Path:
     """Return the directory of a model's files.
 
     Raises:
@@ -80,11 +80,8 @@ def built_directory(model: CachedModel, cache_dir: Path, precision: Precision) -
     """
     directory = model_directory(cache_dir, precision, model)
     if not directory.is_dir():
-        options = [option for option in (model.option, "--fp32" if precision == "fp32" else "") if option]
-        raise CacheMissing(
-            f"The embedding model in {directory} does not exist. Build it with: "
-            + " ".join(["python -m embedding.build --cache", str(cache_dir), *options])
-        )
+        command = f"python -m embedding.build --cache {cache_dir} {model.option}".rstrip()
+        raise CacheMissing(f"The embedding model in {directory} does not exist. Build it with: {command}")
     return directory
 
 

@@ -43,7 +43,7 @@ class MiniLmEmbedder(LocalEmbedder):
         Args:
             cache_dir: The directory of the cache.
             workers: The number of texts that are embedded concurrently.
-            precision: ``fp32`` is for comparison.
+            precision: ``fp32`` is for tests that compare the vectors.
 
         Raises:
             CacheMissing: The model has not been built.
