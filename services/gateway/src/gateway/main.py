@@ -239,7 +239,6 @@ def _profiles(settings: Settings, services: Services, properties: GatewayPropert
         max_messages=settings.max_messages,
         max_answer_tokens=settings.max_answer_tokens,
         responses=ResponsePolicy(settings.responses),
-        max_searches=settings.response_searches,
     )
     if services.frontends is None:
         return Profiles(default, services.policy)
@@ -264,12 +263,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             watches.push_async_callback(cancel_and_wait, running)
             if services.frontends is not None:
                 await watches.enter_async_context(services.frontends)
-            limits = HttpLimits(
-                size=settings.max_header_bytes,
-                seconds=settings.header_timeout,
-                idle=settings.idle_timeout,
-                pause=settings.body_pause,
-            )
+            limits = HttpLimits(idle=settings.idle_timeout, pause=settings.body_pause)
             connections = Connections(descriptors.limit(settings.max_connections, "connections"))
             metrics.register_connections(connections)
             detector_health = DetectorHealth(services.guardrails, services.probes, version=VERSION)

@@ -8,7 +8,7 @@ from servicekit.allowed_urls import UrlPatterns
 from servicekit.original_settings import OriginalSettings
 from servicekit.stream_limits import STREAM_BYTES
 
-from gateway.frontends.profiles import BLOCKED_MESSAGE, DEFAULT_MODEL_SEARCHES
+from gateway.frontends.profiles import BLOCKED_MESSAGE
 from gateway.identity.settings import IdentitySettings
 
 MEBI = 1024 * 1024
@@ -105,13 +105,6 @@ class Settings(OriginalSettings, IdentitySettings):
         gt=0,
         description="Maximum bytes of all stored responses of up to 1 MB each. All larger responses together have "
         "the same limit. NATS reserves both amounts, and deletes the oldest responses at a limit.",
-    )
-    response_searches: int = Field(
-        DEFAULT_MODEL_SEARCHES,
-        ge=0,
-        le=20,
-        description="Maximum number of searches of a model in one response with `file_search`, unless the profile "
-        "sets `searches`; 0: the gateway searches before it calls the model, even if the model can call tools.",
     )
     response_log_bytes: int = Field(
         256 * MEBI,
@@ -220,10 +213,6 @@ class Settings(OriginalSettings, IdentitySettings):
     max_tenant_jobs: int = Field(
         20_000, gt=0, description="Maximum number of waiting jobs of one tenant; more uploads are refused with 429."
     )
-    max_header_bytes: int = Field(
-        32 * 1024, ge=1024, description="Maximum bytes of a request line with its headers."
-    )
-    header_timeout: float = Field(30.0, gt=0, description="Maximum seconds to receive a request's headers.")
     idle_timeout: float = Field(
         75.0,
         gt=0,

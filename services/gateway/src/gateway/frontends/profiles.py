@@ -16,8 +16,6 @@ from gateway.frontends.response_policy import ResponsePolicy, UnknownTools
 ANY_ORIGIN = "*"
 BLOCKED_MESSAGE = "The answer was withheld because it contains something that may not be shown."
 """The default of the text that replaces a blocked answer."""
-DEFAULT_MODEL_SEARCHES = 5
-"""The default of the maximum number of searches by a model in one response."""
 
 UNJUDGED = frozenset(("chat_template", "prompt_embeds", "suffix"))
 """Members of a request whose text reaches the model without a detector's check."""
@@ -135,7 +133,7 @@ class Frontend:
     unknown_tools: UnknownTools = UnknownTools.DROP
     hides_revoked: bool = True
     responses: ResponsePolicy = ResponsePolicy.DEFAULT
-    max_searches: int = DEFAULT_MODEL_SEARCHES
+    max_searches: int = 5
     is_batch: bool = False
     agents: AgentOffer = field(default_factory=AgentOffer)
 
