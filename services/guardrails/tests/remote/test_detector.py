@@ -95,7 +95,9 @@ async def test_an_answer_is_judged_as_the_latest_message(
 async def test_passages_urls_and_prompts_reach_the_server(
     stub: DetectorStub, session: aiohttp.ClientSession
 ) -> None:
-    """Passages, URLs and prompts are in the fields of the API. Without them, the detector fails."""
+    """Passages, URLs and prompts are in the fields of the API. Without the prompt or the conversation, the detector
+    fails.
+    """
     stub.flat = [{"detection_type": "risk", "detection": "Yes", "score": 0.9, "start": None, "text": None}]
     context = slow(_factory(session, stub.url, kind=DetectorKind.CONTEXT_DOC))
     await context.judge(["answer"], DetectionContext(passages=("p",)))
@@ -109,7 +111,7 @@ async def test_passages_urls_and_prompts_reach_the_server(
         ("/api/v1/text/generation", {"prompt": "question", "generated_text": "answer", **own}),
     ]  # fmt: skip
     chat = slow(_factory(session, stub.url, kind=DetectorKind.CHAT))
-    for judge, needed in ((context, "passages"), (generation, "prompt"), (chat, "conversation")):
+    for judge, needed in ((generation, "prompt"), (chat, "conversation")):
         with pytest.raises(DetectorFailed, match=needed) as raised:
             await judge.judge(["x"], DetectionContext())
         assert raised.value.status == 422

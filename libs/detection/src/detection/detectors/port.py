@@ -111,6 +111,9 @@ class Judge(ABC):
     async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
         """Return the detections in each window, ordered by start. Positions are code points of the window.
 
+        `detection.moderation.judge_calls.call_judge` calls this method. It calls a judge of the kind CONTEXT_DOC
+        only if there are passages.
+
         Raises:
             DetectorFailed: The windows cannot be judged.
         """

@@ -145,8 +145,6 @@ class RemoteJudge(Judge):
             case DetectorKind.CHAT:
                 return await self._judge_conversations(windows, context)
             case DetectorKind.CONTEXT_DOC:
-                if not context.passages:
-                    raise self._error("it needs the passages of the text", _UNPROCESSABLE)
                 kind = "url" if context.urls else "docs"
                 documents = list(context.passages)
                 return await self._call_each(

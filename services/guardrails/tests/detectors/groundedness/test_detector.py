@@ -80,14 +80,6 @@ async def test_each_kind_of_difference_can_be_disabled(text: str, parameter: str
     assert await _judge(slow(groundedness(_open, 10), **{parameter: False}), text) == []
 
 
-@pytest.mark.parametrize("passages", [(), ("", " ")])
-async def test_without_passages_the_detector_fails(passages: tuple[str, ...]) -> None:
-    """Without passages, the detector fails with status 422, because the request is wrong."""
-    with pytest.raises(DetectorFailed, match="passages") as failed:
-        await _judge(slow(groundedness(_open, 10)), "The bearing will be renewed.", passages)
-    assert failed.value.status == 422
-
-
 async def test_urls_instead_of_passages_are_refused() -> None:
     """The detector does not fetch documents. It refuses URLs with status 422, because the request is wrong."""
     context = DetectionContext(passages=("https://example.org/so",), urls=True)

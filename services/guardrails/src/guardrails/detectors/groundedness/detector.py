@@ -109,8 +109,6 @@ class Groundedness(Judge):
         """See `Judge.judge`."""
         if context.urls:
             raise DetectorFailed("the detector needs the texts of the passages, not their URLs", _UNPROCESSABLE)
-        if not any(passage.strip() for passage in context.passages):
-            raise DetectorFailed("the detector needs the passages that support the text", _UNPROCESSABLE)
         texts = [_CITATION.sub(" ", window) for window in windows]
         indices = [index for index, text in enumerate(texts) if sum(map(str.isalpha, text)) >= _MIN_LETTERS]
         found: list[list[Detection]] = [[] for _ in windows]
