@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from generator.openai.splice import set_member
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 values = st.recursive(
@@ -16,6 +16,7 @@ values = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(
     st.dictionaries(st.text(max_size=5) | st.just("model"), values, max_size=5),
     st.sampled_from([None, 1, "\t"]),

@@ -239,14 +239,6 @@ async def test_a_chunk_that_does_not_end_has_the_limit_of_a_window() -> None:
             await cut(target, "a" * 600, "b" * 600, limit=1000)
 
 
-async def test_an_unreachable_server_is_a_failure() -> None:
-    """A server that cannot be reached is a failure with status 503."""
-    [port] = free_ports(1)
-    with pytest.raises(DetectorFailed, match="cannot be reached") as error:
-        await cut(f"127.0.0.1:{port}", "abc")
-    assert error.value.status == 503
-
-
 async def test_closing_a_chunker_stops_its_call() -> None:
     """When the client leaves, the call ends, and the server does not wait for more text."""
     stub = Stub()
