@@ -23,11 +23,11 @@ async def _missing() -> Embedder:
     raise CacheMissing("not built")
 
 
-async def _judge(judge: Judge, text: str, passages: tuple[str, ...] = _PASSAGES) -> list[Detection]:
+async def _judge(judge: Judge, text: str) -> list[Detection]:
     windows = [window.text for window in windows_of(text, Chunking.SENTENCE)]
     return [
         found
-        for detections in await judge.judge(windows, DetectionContext(passages=passages))
+        for detections in await judge.judge(windows, DetectionContext(passages=_PASSAGES))
         for found in detections
     ]
 
