@@ -78,16 +78,6 @@ def test_messages_with_an_unknown_reason_are_not_passed_on() -> None:
             assert "10.0.0.7" not in errors.build(reason, code, "connect to 10.0.0.7 failed", {}).message
 
 
-def test_a_rejection_keeps_status_and_body() -> None:
-    """The client gets the status and the body of a model server's refusal unchanged."""
-    error = UpstreamRejected("refused", status=422, body='{"error": {"message": "too löng"}}', retry_after=3)
-    row = errors.row_of(error)
-    built = errors.build(row.reason, row.code, error.message, errors.facts_of(error))
-    assert isinstance(built, UpstreamRejected)
-    assert (built.status, built.body, built.retry_after) == (422, '{"error": {"message": "too löng"}}', 3)
-    assert errors.http_status(built) == 422
-
-
 def test_only_statuses_of_errors_are_passed_on() -> None:
     """A refusal with 200 or 302 is a bad gateway, and neither a success nor a redirect."""
     statuses = [

@@ -21,8 +21,3 @@ def test_a_date_counts_from_now() -> None:
     assert wait is not None
     assert 50 < wait <= 60
     assert retry_after({"retry-after": email.utils.formatdate(0, usegmt=True)}) == 0
-
-
-def test_without_the_header_there_is_no_retry_time() -> None:
-    """Without the header there is no value."""
-    assert retry_after({}) is None

@@ -131,32 +131,22 @@ def test_the_number_of_values_of_a_label_is_bounded() -> None:
     ]
 
 
-def test_known_labels_begin_at_zero() -> None:
-    """A counter with known labels exists before its first event, so that this event is an increase."""
-    registry = installed_in_a_process("""
+def test_a_process_exports_its_metrics_from_its_start() -> None:
+    """A counter with known labels exists before its first event, so that this event is an increase. The metrics
+    include the process's own use of the machine, under Prometheus' names. They come from a separate process,
+    because a process has only one provider.
+    """
+    code = """
+from prometheus_client import CollectorRegistry, generate_latest
 from servicekit import metrics
 metrics.counter("m", "causeway.test.ended", "", "Ended.", [{"state": "dead"}])
 metrics.observed_counter("m", "causeway.test.dropped", "", "Dropped.", lambda: 3)
-""")
-    assert 'causeway_test_ended_total{state="dead"} 0.0' in registry
-    assert "causeway_test_dropped_total 3.0" in registry
-
-
-def test_processes_are_measured() -> None:
-    """The metrics include the process's own use of the machine, under Prometheus' names."""
-    registry = installed_in_a_process("")
-    for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
-        assert f"\n{name} " in registry
-
-
-def installed_in_a_process(before: str) -> str:
-    """Return the metrics of a separate process, because a process has only one provider."""
-    after = """
-from prometheus_client import CollectorRegistry, generate_latest
-from servicekit import metrics
 registry = CollectorRegistry()
 metrics.install(registry)
 print(generate_latest(registry).decode())
 """
-    run = subprocess.run([sys.executable, "-c", before + after], capture_output=True, text=True, check=True)
-    return run.stdout
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert 'causeway_test_ended_total{state="dead"} 0.0' in shown
+    assert "causeway_test_dropped_total 3.0" in shown
+    for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
+        assert f"\n{name} " in shown

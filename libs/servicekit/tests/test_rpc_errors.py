@@ -1,4 +1,3 @@
-import asyncio
 from typing import Any
 
 import grpc
@@ -162,20 +161,3 @@ def test_details_that_are_not_ours_are_passed_over(details: bytes) -> None:
         grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(("grpc-status-details-bin", details)), "gone"
     )
     assert type(rpc_errors.unpack(error)) is Unavailable
-
-
-async def test_two_errors_side_by_side_do_not_mix(served: Any) -> None:
-    """The errors of concurrent calls stay with their calls."""
-
-    async def handler(request: Any, context: Any) -> Any:
-        raise NotFound("no", resource=request.texts[0])
-
-    method = await served.unary(handler)
-
-    async def resource(name: str) -> str | None:
-        with pytest.raises(NotFound) as caught:
-            await rpc.unary(method, guardrails_pb2.DetectTextRequest(texts=[name]), Deadline.after(120))
-        return caught.value.resource
-
-    names = [str(n) for n in range(50)]
-    assert await asyncio.gather(*map(resource, names)) == names

@@ -15,7 +15,7 @@ from servicekit import rpc
 from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, Unavailable
-from servicekit.server import HEALTH_SERVICE, GrpcServer, Health
+from servicekit.server import GrpcServer, Health
 from servicekit.settings import GrpcServiceSettings
 
 GENERATOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
@@ -217,11 +217,6 @@ async def test_a_watch_during_a_drain_ends_after_one_response() -> None:
     answers = [answer.status async for answer in servicer.Watch(HealthCheckRequest(service="a"), context)]
     assert answers == [HealthCheckResponse.NOT_SERVING]
     assert (await servicer.Check(HealthCheckRequest(service="a"), context)).status == answers[0]
-
-
-def test_reflection_lists_the_health_service_by_its_name() -> None:
-    """Reflection lists the health service under the name that probes use."""
-    assert HEALTH_SERVICE == "grpc.health.v1.Health"
 
 
 async def test_a_socket_replaces_the_port(tmp_path: Path) -> None:

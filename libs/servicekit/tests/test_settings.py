@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from pydantic import Field, ValidationError
+from pydantic import Field
 from servicekit.setting_names import NAMES
 from servicekit.settings import ServiceSettings, unknown_variables
 
@@ -11,14 +11,6 @@ class Settings(ServiceSettings):
     book_file: Path | None = Field(None, description="A file.")
     shelf: Path = Field(Path("shelf"), description="A directory.")
     title: str = Field("none", description="A text.")
-
-
-def test_the_environment_is_read_when_settings_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read on import. Each new settings object reads the current variables."""
-    monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "7")
-    assert Settings().book_port == 7
-    monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "8")
-    assert Settings().book_port == 8
 
 
 def test_an_empty_path_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,24 +45,6 @@ def test_levels_in_any_case(monkeypatch: pytest.MonkeyPatch, level: str) -> None
     """A level is accepted in capitals and in small letters."""
     monkeypatch.setenv("CAUSEWAY_LOG_LEVEL", level)
     assert Settings().log_level == level
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("LOG_LEVEL", "LOUD"),
-        ("LOG_FORMAT", "xml"),
-        ("TRACE_SAMPLE_RATIO", "1.5"),
-        ("SHUTDOWN_GRACE", "-1"),
-        ("BOOK_PORT", "http"),
-    ],
-)
-def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    """An invalid value is refused when it is read, with the name of the setting."""
-    monkeypatch.setenv(f"CAUSEWAY_{name}", value)
-    with pytest.raises(ValidationError) as caught:
-        Settings()
-    assert [error["loc"] for error in caught.value.errors()] == [(name.lower(),)]
 
 
 def test_an_unknown_variable_is_found() -> None:

@@ -100,13 +100,6 @@ def test_the_first_service_decides_whether_a_trace_is_recorded(ratio: float, ins
     telemetry.shut_down(provider)
 
 
-def test_the_service_names_itself() -> None:
-    """Each span names its service."""
-    provider = telemetry.provider_for("book", ServiceSettings())
-    assert provider.resource.attributes["service.name"] == "causeway-book"
-    telemetry.shut_down(provider)
-
-
 @pytest.mark.parametrize("tls", [False, True])
 def test_spans_are_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tls: bool) -> None:
     """Spans are sent over OTLP with the headers of the standard variable. ``https`` means TLS, checked against the
