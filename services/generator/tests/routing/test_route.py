@@ -56,11 +56,9 @@ def idle(*deployments: Deployment) -> bool:
     return all((deployment.slots.busy, deployment.slots.waiting) == (0, 0) for deployment in deployments)
 
 
-@pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"1" * 5000])
-@pytest.mark.parametrize("name", [b"n", b"top_p", b"seed", b"stream"])
-async def test_a_number_out_of_range_is_a_bad_request(route: MakeRoute, name: bytes, number: bytes) -> None:
+@pytest.mark.parametrize("members", [b'{"top_p":1e400}', b'{"seed":%b}' % (b"1" * 5000)], ids=["float", "int"])
+async def test_a_number_out_of_range_is_a_bad_request(route: MakeRoute, members: bytes) -> None:
     """A number out of range is refused without calling a deployment, in a request and in a conversation."""
-    members = b'{"%b":%b}' % (name, number)
     model = FakeModel("a")
     for prompt in (OpenAIRequest(members), Conversation(PROMPT.messages, parameters_json=members)):
         with pytest.raises(InvalidRequest):
@@ -82,7 +80,7 @@ async def test_the_next_deployment_answers_after_a_failure(route: MakeRoute, err
     assert [(entry["deployment"], entry["error"]) for entry in log] == [("a", error.message)]
 
 
-@pytest.mark.parametrize("error", [InvalidRequest("bad", field="x"), rejected(400), rejected(404), rejected(413)])
+@pytest.mark.parametrize("error", [InvalidRequest("bad", field="x"), rejected(404)])
 async def test_an_error_of_the_caller_is_not_retried(route: MakeRoute, error: CausewayError) -> None:
     """An error of the caller is raised unchanged, and no other deployment is called."""
     second = FakeModel("b")
