@@ -117,23 +117,6 @@ async def test_names_may_contain_any_characters(
         assert document.sourcefile == name
 
 
-async def test_texts_in_other_encodings_and_scripts(
-    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
-) -> None:
-    """Legacy encodings, right-to-left scripts and scripts without spaces are read correctly."""
-    await run_worker(retriever_target)
-    texts = {
-        "latin.txt": ("Grüße aus München, schöne Überfahrt!", "latin-1"),
-        "utf16.txt": ("Grüße aus München.", "utf-16"),
-        "chinese.txt": ("渡轮每天早上八点出发。", "gb18030"),
-        "arabic.md": ("العبّارة تغادر كل يوم في الساعة الثامنة.", "utf-8"),
-    }
-    jobs = {name: await gateway.submit(name, text.encode(encoding)) for name, (text, encoding) in texts.items()}
-    for name, job_id in jobs.items():
-        assert (await gateway.finished(job_id)).state == SUCCEEDED
-        assert retriever.texts(name) == [texts[name][0]]
-
-
 async def test_jobs_wait_for_a_retriever_that_is_down(
     gateway: Any, run_worker: Any, retriever: Any, serve_retriever: Any
 ) -> None:

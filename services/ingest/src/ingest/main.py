@@ -73,7 +73,7 @@ async def work(
 ) -> None:
     """Run a worker until the event is set.
 
-    The health check succeeds as soon as the worker runs, even while the worker waits for an unavailable dependency.
+    The health check succeeds as soon as the worker runs, even while a dependency other than NATS is unavailable.
 
     Args:
         settings: The settings.

@@ -185,8 +185,8 @@ class Job:
         progress: The numbers of completed and of all units: ``pages_done``, ``pages_total``, and the same for
             ``chunks`` and ``documents``.
         error_reason: The reason of the failure. For a queued job, the reason why the previous attempt failed.
-        waiting_since: The time since which the job waits for a dependency that is not available, RFC 3339. Empty if
-            the job does not wait.
+        waiting_since: The time since which the job waits for an unavailable dependency or for earlier jobs, RFC
+            3339. Empty if the job does not wait.
         fetching: Whether ingest is fetching the document from its URL.
         warnings: Warnings about the first parts of the file that the parser could not read.
         warning_count: The number of all warnings.

@@ -58,7 +58,7 @@ JOB: Schema = {
         "waiting_since": {
             **_TIME,
             "type": ["string", "null"],
-            "description": "Time since which the job waits for an unavailable dependency",
+            "description": "Time since which the job waits for an unavailable dependency or for earlier jobs",
         },
         "given_up": {
             "type": "boolean",
