@@ -35,16 +35,16 @@ def rate(metric: str, by: str, where: str = "") -> str:
     return f"sum by ({by}) (rate({selector(metric, where)}[$__rate_interval]))"
 
 
-def quantile(share: float, metric: str, by: str = "", where: str = "") -> str:
+def quantile(share: float, metric: str, by: str = "") -> str:
     """Return the PromQL expression for a quantile of a histogram, by labels."""
     labels = f"le, {by}" if by else "le"
-    buckets = selector(f"{metric}_bucket", where)
+    buckets = selector(f"{metric}_bucket")
     return f"histogram_quantile({share}, sum by ({labels}) (rate({buckets}[$__rate_interval])))"
 
 
-def spread(metric: str, by: str, legend: str, where: str = "") -> tuple[tuple[str, str], ...]:
+def spread(metric: str, by: str, legend: str) -> tuple[tuple[str, str], ...]:
     """Return the queries of the median and the 99th percentile, each with its legend."""
-    return tuple((quantile(share, metric, by, where), f"{legend} p{share * 100:g}") for share in (0.5, 0.99))
+    return tuple((quantile(share, metric, by), f"{legend} p{share * 100:g}") for share in (0.5, 0.99))
 
 
 def mean(histogram: str) -> str:

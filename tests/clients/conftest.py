@@ -83,9 +83,9 @@ class Platform:
         assert code == 0, printed
         return printed
 
-    async def outcome(self, *command: str | Path, cwd: Path | None = None) -> Any:
+    async def outcome(self, *command: str | Path) -> Any:
         """Run a client program, and return the JSON of its last line of output."""
-        return json.loads((await self.run(*command, cwd=cwd)).splitlines()[-1])
+        return json.loads((await self.run(*command)).splitlines()[-1])
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -22,6 +22,7 @@ from causeway_testing.stack import run_stack_async
 READY_SECONDS = 120.0
 _FINISHED_SECONDS = 180.0
 _SPARE_DESCRIPTORS = 8
+_MAX_GROWTH_MB = 24.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 DOCUMENT = b"# Tides\n\nHigh water at Kelsay is at six in the morning.\n"
 INDEX = "tides"
@@ -79,7 +80,7 @@ class Stack:
             sum(len(list((_proc(each) / "task").iterdir())) for each in tree),
         )
 
-    async def wait_for_release(self, before: Mapping[str, Resources], growth_mb: float = 24.0) -> None:
+    async def wait_for_release(self, before: Mapping[str, Resources]) -> None:
         """Wait until the processes have about the same resources as before.
 
         Raises:
@@ -92,7 +93,7 @@ class Stack:
                 name
                 for name, old in before.items()
                 if now[name].descriptors > old.descriptors + _SPARE_DESCRIPTORS
-                or now[name].memory_mb > old.memory_mb + growth_mb
+                or now[name].memory_mb > old.memory_mb + _MAX_GROWTH_MB
             ]
             if not grown:
                 return

@@ -43,6 +43,7 @@ from causeway_testing.model_answers import (
 
 _HEAD_END = b"\r\n\r\n"
 _MAX_REQUESTS = 10_000
+_DIMENSION = 256
 _WRITE_BUFFER = 64 * 1024
 
 
@@ -85,20 +86,19 @@ def _default_answer(tokens: int, pace: float, streamed: bool, usage: bool) -> An
 class ModelServer:
     """The server.
 
-    A request for embeddings gets vectors with ``dimension`` numbers. It does not use the script.
+    A request for embeddings gets vectors with 256 numbers, or as many as it requests. It does not use the script.
 
     Attributes:
         requests: The last ten thousand requests except GET requests, oldest first.
         models: The models of ``GET /v1/models`` by name, with the members of each entry except ``id``.
     """
 
-    def __init__(self, *, tokens: int = 4, pace: float = 0.0, dimension: int = 256) -> None:
+    def __init__(self, *, tokens: int = 4, pace: float = 0.0) -> None:
         self.requests: deque[RecordedRequest] = deque(maxlen=_MAX_REQUESTS)
         self.models: dict[str, dict[str, Any]] = {"stub": {}}
         self.open_connections = 0
         self._tokens = tokens
         self._pace = pace
-        self._dimension = dimension
         self._script: deque[Answer] = deque()
         self._connections: set[_Connection] = set()
         self._number = 0
@@ -174,7 +174,7 @@ class ModelServer:
         if fault is not None:
             return fault()
         if embeds:
-            return embeddings(document["input"], document.get("dimensions", self._dimension))
+            return embeddings(document["input"], document.get("dimensions", _DIMENSION))
         options = document.get("stream_options") or {}
         return _default_answer(
             self._tokens, self._pace, document.get("stream") is True, options.get("include_usage") is True

@@ -53,7 +53,7 @@ def request(endpoint: str, method: str, path: str) -> tuple[int, str]:
         connection.close()
 
 
-def bucket_settings(endpoint: str, directory: Path, prefix: str = "originals") -> OriginalSettings:
+def bucket_settings(endpoint: str, directory: Path) -> OriginalSettings:
     """Create a bucket, and return its settings, with the access key in files of a directory."""
     bucket = f"test-{uuid.uuid4().hex}"
     status, body = request(endpoint, "PUT", f"/{bucket}")
@@ -63,7 +63,7 @@ def bucket_settings(endpoint: str, directory: Path, prefix: str = "originals") -
     secret_key.write_text("secret\n")
     return OriginalSettings(
         s3_bucket=bucket,
-        s3_prefix=prefix,
+        s3_prefix="originals",
         s3_endpoint=endpoint,
         s3_access_key_file=access_key,
         s3_secret_key_file=secret_key,

@@ -12,9 +12,9 @@ class FakeRecords:
         dropped: The number of dropped records.
     """
 
-    def __init__(self, *, away: bool = False) -> None:
+    def __init__(self) -> None:
         self.written: list[Record] = []
-        self.away = away
+        self.away = False
         self.dropped = 0
 
     @property

@@ -354,12 +354,10 @@ class MemoryDelivery:
         self._queue.dead.append((self.job, failure))
 
 
-def make_job(
-    content: bytes, sourcefile: str = "notes.txt", *, generation: int = 1, tenant: str = "acme"
-) -> FileJob:
+def make_job(content: bytes, sourcefile: str = "notes.txt", *, generation: int = 1) -> FileJob:
     """Return a job for a content."""
     job_id = uuid.uuid4().hex
-    original = keys.original_object(tenant, "library", job_id)
+    original = keys.original_object("acme", "library", job_id)
     document = Document(
         document_id=f"id of {sourcefile}",
         sourcefile=sourcefile,
@@ -370,7 +368,7 @@ def make_job(
     )
     return FileJob(
         job_id=job_id,
-        principal=Principal(tenant),
+        principal=Principal("acme"),
         index="library",
         document=document,
         object_name=original,
