@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from servicekit.original_settings import OriginalSettings
 
 # Hypothesis must not fail a test because a busy machine is slow. It limits the number of examples only.
 settings.register_profile("causeway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("causeway")
+
+# With structlog's default, a logged exception has the values of all variables of the stack, which takes seconds.
+structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
 
 _TIMEOUT = pytest.StashKey[Any]()
 
