@@ -35,16 +35,11 @@ class OpenAITokens:
     exact = True
 
     def __init__(self, encoding: str) -> None:
-        self._name = encoding
-
-    @property
-    def counting(self) -> str:
-        """Return the name of the encoding."""
-        return self._name
+        self.counting = encoding
 
     def count(self, text: str) -> int:
         """Return the number of tokens; special tokens in the text count as plain text."""
-        return openai_tokens.count(self._name, text)
+        return openai_tokens.count(self.counting, text)
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
         """Return the count of each text."""

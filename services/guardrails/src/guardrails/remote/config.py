@@ -81,12 +81,15 @@ class RemoteConfig:
     description: str = ""
 
 
-class _Tls(BaseModel):
+class _Certificates(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
+
+
+class _Tls(_Certificates):
     verify: bool = True
 
     def context(self) -> ssl.SSLContext:
@@ -122,21 +125,13 @@ class _Detector(BaseModel):
         return value
 
 
-class _ChunkerTls(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-
-
 class _Chunker(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     target: Annotated[str, StringConstraints(pattern=r"^[^\s]{1,500}$")]
     chunker_id: str = Field("", max_length=100)
     timeout: float = Field(10.0, gt=0, le=600)
-    tls: _ChunkerTls | None = None
+    tls: _Certificates | None = None
     protocol: Literal["causeway", "caikit"] = "causeway"
 
     def config(self, name: str) -> ChunkerConfig:

@@ -9,7 +9,7 @@ import msgspec
 import structlog
 from detection.chunking.chunkers import Chunker
 from detection.detectors.factory import ConfiguredDetector
-from detection.detectors.params import BadParam, decode_members
+from detection.detectors.params import REPLACEMENT, BadParam, decode_members
 from detection.detectors.port import DetectorFailed, Judge
 from detection.domain import Detection, DetectionContext, DetectorInfo, DetectorKind, Direction, Health
 
@@ -67,7 +67,7 @@ class RemoteFactory:
         """See `DetectorFactory.make`."""
         params = decode_members(raw)
         threshold = params.pop("threshold", self._config.threshold)
-        replacement = params.pop("replacement", "[REDACTED]")
+        replacement = params.pop("replacement", REPLACEMENT)
         if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise BadParam("threshold", "must be a number from 0 to 1")
         if not isinstance(replacement, str) or len(replacement) > 200:  # as in `Params`
