@@ -138,6 +138,15 @@ async def test_a_committed_job_cannot_be_cancelled() -> None:
     assert jobs.history[-1][1].committing
 
 
+async def test_a_commit_ends_the_stage_before_it() -> None:
+    """The time before a commit belongs to the state before it, also if no progress was recorded."""
+    report = await Report.begin(MemoryJobs(), JOB, 1)
+    await asyncio.sleep(0.05)
+    await report.commit()
+    assert report.stage_seconds["parsing"] >= 0.05
+    assert set(report.stage_seconds) == {"parsing", "indexing"}
+
+
 async def test_a_cancelled_job_does_not_commit() -> None:
     """The worker detects a cancellation before the commit at the latest."""
     jobs = MemoryJobs()

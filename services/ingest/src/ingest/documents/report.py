@@ -143,7 +143,7 @@ class Report:
         call this method concurrently without waiting for each other.
         """
         if state is not None:
-            self._stage_seconds, self._stage_start = self.stage_seconds, time.monotonic()
+            self._begin_stage()
         self._status = replace(self._status, progress=progress, state=state or self._status.state)
         delay = self._last_write + _INTERVAL - time.monotonic()
         if delay > 0 or self._writing.locked():
@@ -156,6 +156,10 @@ class Report:
         except Unavailable as error:
             self._last_write = time.monotonic()
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
+
+    def _begin_stage(self) -> None:
+        """Add the time since the last change of state to the current state. Called before the state changes."""
+        self._stage_seconds, self._stage_start = self.stage_seconds, time.monotonic()
 
     async def _record_later(self, delay: float) -> None:
         """Record a change of state after a delay, unless another record has already included the change."""
@@ -177,6 +181,8 @@ class Report:
             Unavailable: The state cannot be recorded; the results must not become visible.
         """
         end = time.monotonic() + _COMMIT_SECONDS
+        if self._status.state is not State.INDEXING:
+            self._begin_stage()
         while not self._status.committing:
             try:
                 await self._record(state=State.INDEXING, committing=True)

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from ingest.parsing.content import Page, Section
 from ingest.parsing.formats import code
 from ingest.parsing.registry import format_by_suffix
-from tree_sitter import Parser
 
 from ..conftest import parsed
 
@@ -85,6 +84,14 @@ def test_a_bracket_by_itself_is_no_section() -> None:
     assert found[-1].text.endswith("\n}")
 
 
+def test_a_class_in_a_variable_is_split() -> None:
+    """A long class expression has a section for each method, like a class declaration."""
+    methods = "\n".join(f"  step{number}() {{ return {number} * 10; }}" for number in range(60))
+    found = sections(f"const Ferry = class {{\n{methods}\n}};\n", ".js")
+    assert [section.headings for section in found[:2]] == [("Ferry",), ("Ferry", "step0")]
+    assert found[-1].headings == ("Ferry", "step59")
+
+
 @pytest.mark.parametrize("suffix", [".kt", ".sql", ".sh", ""])
 def test_without_a_grammar_blocks_stay_together(suffix: str) -> None:
     """Without a grammar, a file is split at blank lines that precede lines without indentation."""
@@ -130,17 +137,6 @@ def test_indentation_is_kept() -> None:
     """A method's text keeps the file's indentation."""
     source = textwrap.dedent(PYTHON)
     assert sections(source, ".py")[3].text == "    def step_0(self):\n        return 0 * 10  # why"
-
-
-WITH = [".c", ".h", ".cpp", ".cs", ".go", ".java", ".php", ".py", ".rb", ".rs", ".js", ".jsx", ".tsx", ".ts"]
-
-
-@pytest.mark.parametrize("suffix", WITH)
-def test_grammars_can_be_loaded(suffix: str) -> None:
-    """Each grammar can be loaded and parses."""
-    language = code.grammar(suffix, "")
-    assert language is not None
-    assert Parser(language).parse(b"x").root_node.end_byte == 1
 
 
 def test_other_names() -> None:

@@ -173,8 +173,10 @@ def _definitions(scope: Node, lines: Sequence[str], first: int, last: int) -> It
         if begin < position or end > last or end <= begin:
             continue  # it shares a line with another definition, or is not within the scope
         begin = _first_row(outer, begin, position)
-        name = _name(node, lines)
-        yield _Definition(begin, end, name, node, node.type in _FUNCTIONS)
+        value = node.child_by_field_name("value")
+        scope_of_class = value if value is not None and value.type == "class" else None  # const A = class { … }
+        is_function = node.type in _FUNCTIONS and scope_of_class is None
+        yield _Definition(begin, end, _name(node, lines), scope_of_class or node, is_function)
         position = end
 
 
