@@ -110,7 +110,8 @@ def build(
     dialects = registrations(settings.similarity_threshold, dialect)
     routes = route_table(dialects, metrics_open=settings.metrics_open, console=settings.console)
     metrics = metrics or Metrics()
-    detector_headers = frozenset(name.strip().lower() for name in settings.detector_headers.split(",")) - {""}
+    names = (name.strip().lower() for name in settings.detector_headers.split(","))
+    detector_headers = frozenset(name.encode() for name in names if name)
     timeout = settings.answer_timeout
     address = PublicAddress(settings.public_url, settings.public_path)
     links = CitationLinks(services.link_keys, address)

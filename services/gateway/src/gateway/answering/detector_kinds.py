@@ -1,11 +1,12 @@
 """Check that a request names each detector in a field that supports the detector's kind."""
 
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound, Unprocessable
 
-from gateway.domain import Chunking, DetectorInfo, Turn
+from gateway.domain import Chunking, DetectorInfo, DetectorKind, Turn
 from gateway.ports.answering import Guardrails
 
 
@@ -27,11 +28,7 @@ class DetectorKinds:
         known = await self._guardrails.detectors(turn.principal, deadline)
         by_id = {info.detector_id: info for info in known}
         for detector_id, kinds in turn.detection.kinds:
-            info = by_id.get(detector_id)
-            if info is None:
-                raise NotFound(f"detector `{detector_id}` not found", field="detectors", resource=detector_id)
-            if info.kind not in kinds:
-                raise unsupported(detector_id)
+            supported(by_id, detector_id, kinds)
         if turn.detection.chunking is Chunking.DETECTORS:
             requested = [
                 by_id[detector.detector_id] for detector in turn.detectors.output if detector.detector_id in by_id
@@ -42,8 +39,18 @@ class DetectorKinds:
         return turn, known
 
 
-def unsupported(detector_id: str) -> Unprocessable:
-    """Return the error for a detector in a field that does not support the detector's kind."""
-    return Unprocessable(
-        f"detector `{detector_id}` is not supported by this endpoint", field="detectors", resource=detector_id
-    )
+def supported(known: Mapping[str, DetectorInfo], detector_id: str, kinds: Container[DetectorKind]) -> DetectorInfo:
+    """Return a detector of one of the kinds that a field of a request supports.
+
+    Raises:
+        NotFound: The detector does not exist.
+        Unprocessable: The field does not support the detector's kind.
+    """
+    info = known.get(detector_id)
+    if info is None:
+        raise NotFound(f"detector `{detector_id}` not found", field="detectors", resource=detector_id)
+    if info.kind not in kinds:
+        raise Unprocessable(
+            f"detector `{detector_id}` is not supported by this endpoint", field="detectors", resource=detector_id
+        )
+    return info

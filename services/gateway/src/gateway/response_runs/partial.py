@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.responses.parts import encoded
-from gateway.domain.responses import Stored
+from gateway.domain.responses import Item, Stored
 
 _TEXTS = {
     "response.output_text.delta": ("content", "text"),
@@ -47,6 +47,11 @@ def _closed(item: dict[str, Any]) -> dict[str, Any]:
     return item | {"status": "incomplete"} if item.get("status") == "in_progress" else item
 
 
+def without_results(items: Iterable[Item]) -> list[Item]:
+    """Return the items without the passages of file searches."""
+    return [{**item, "results": None} if item["type"] == "file_search_call" else item for item in items]
+
+
 def last_event(stored: Stored, number: int) -> bytes:
     """Return the event that ends the stream of a response.
 
@@ -54,8 +59,5 @@ def last_event(stored: Stored, number: int) -> bytes:
     status `cancelled`, because all clients accept this event as the end.
     """
     kind = FAILED if stored.status == CANCELLED else stored.status
-    output = [
-        {**item, "results": None} if item["type"] == "file_search_call" else item
-        for item in stored.object.get("output", ())
-    ]
+    output = without_results(stored.object.get("output", ()))
     return encoded(f"response.{kind}", number, response={**stored.object, "output": output})

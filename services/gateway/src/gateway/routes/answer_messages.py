@@ -4,7 +4,7 @@ from starlette.types import Send
 
 from gateway.dialects.exchange import Exchange, Media
 from gateway.domain import Step
-from gateway.server.responses import NOSNIFF
+from gateway.server.responses import STREAM_HEADERS
 
 
 def server_timing(steps: tuple[Step, ...]) -> bytes:
@@ -14,13 +14,7 @@ def server_timing(steps: tuple[Step, ...]) -> bytes:
 
 async def begin_stream(send: Send, media: Media, exchange: Exchange) -> None:
     """Send the status and the headers of a streamed answer."""
-    headers = [
-        (b"content-type", media.stream),
-        (b"cache-control", b"no-cache"),
-        (b"x-accel-buffering", b"no"),
-        NOSNIFF,
-        *exchange.headers,
-    ]
+    headers = [(b"content-type", media.stream), *STREAM_HEADERS, *exchange.headers]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 

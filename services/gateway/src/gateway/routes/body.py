@@ -1,4 +1,4 @@
-"""Reads request bodies and creates responses as bytes, for the FastAPI routes, and detects that a client left."""
+"""Reads bodies and headers of requests, creates responses as bytes, and detects that a client left."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from servicekit.errors import Cancelled, UnsupportedMedia
 from servicekit.tasks import cancel_and_wait
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
 T = TypeVar("T")
 _JSON = "application/json"
@@ -35,6 +35,11 @@ async def json_body(request: Request) -> bytes:
         return b"".join([piece async for piece in request.stream()])
     except ClientDisconnect:
         raise Cancelled("The client left.") from None
+
+
+def headers_for_detectors(scope: Scope, names: frozenset[bytes]) -> dict[str, str]:
+    """Return the headers of a request that detectors may get, by their names in lower case."""
+    return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in names}
 
 
 def is_large(request: Request) -> bool:

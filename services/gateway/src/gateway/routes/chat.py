@@ -31,7 +31,7 @@ from gateway.dialects.responses.exchange import ResponsesExchange
 from gateway.domain import Batch, Done
 from gateway.routes.answer_messages import begin_stream, server_timing, write
 from gateway.routes.background import Acceptance
-from gateway.routes.body import wait_for_disconnect
+from gateway.routes.body import headers_for_detectors, wait_for_disconnect
 from gateway.routes.citation_links import CitationLinks, without_links
 from gateway.routes.heartbeat import Heartbeat
 from gateway.routes.logged_answers import LoggedAnswer
@@ -63,7 +63,7 @@ class ChatEndpoint:
         acceptance: Accepts background responses; None: the path has no background responses.
         reading: Follows background responses; None: the path has no background responses.
         links: Turns citations into links, for the profiles that enable links.
-        passed_headers: Names, in lower case, of the headers that detectors may get.
+        passed_headers: The names, in lower case, of the headers that detectors may get.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ChatEndpoint:
         acceptance: Acceptance | None = None,
         reading: ResponseReading | None = None,
         links: CitationLinks,
-        passed_headers: frozenset[str] = frozenset(),
+        passed_headers: frozenset[bytes] = frozenset(),
     ) -> None:
         self._chat = chat
         self._pipeline = pipeline
@@ -88,7 +88,7 @@ class ChatEndpoint:
         self._stored = stored
         self._acceptance, self._reading = acceptance, reading
         self._links = links
-        self._passed_headers = frozenset(name.encode() for name in passed_headers)
+        self._passed_headers = passed_headers
 
     def dialect(self, scope: Scope, body: bytes = b"") -> Dialect:
         """Return the dialect of a request. Without the body, return the dialect of errors about the body."""
@@ -211,7 +211,6 @@ class ChatEndpoint:
 
     def _request(self, scope: Scope, body: bytes) -> ChatRequest:
         headers = dict(scope["headers"])
-        passed = self._passed_headers & headers.keys()
         return ChatRequest(
             body,
             state_of(scope).principal,
@@ -219,7 +218,7 @@ class ChatEndpoint:
             self._chat.streaming,
             headers.get(b"content-type", b"").decode("latin-1"),
             single_turn=self._chat.single_turn,
-            headers={name.decode(): headers[name].decode("latin-1") for name in passed},
+            headers=headers_for_detectors(scope, self._passed_headers),
             model=scope.get("path_params", {}).get("model", ""),
         )
 

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.ports.answering import Guardrails
 from gateway.ports.health import Probe
+from gateway.routes.health import problem_of
 from gateway.server.responses import JSON, respond
 from gateway.server.single_flight import SingleFlight
 
@@ -67,11 +68,7 @@ class DetectorHealth:
         return {name: body for services in results for name, body in services.items()}
 
     async def _probe(self, probe: Probe) -> dict[str, Any]:
-        try:
-            async with asyncio.timeout(self._timeout):
-                problem = await probe.check(Deadline.after(self._timeout))
-        except (TimeoutError, CausewayError):
-            problem = f"no response within {self._timeout:g} s"
+        problem = await problem_of(probe, self._timeout)
         return {probe.name: _health(problem is None, problem or "")}
 
     async def _detectors(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Response
 from servicekit.deadline import Deadline
-from servicekit.errors import DeadlineExceeded
+from servicekit.errors import CausewayError
 
 from gateway.ports.health import Probe
 from gateway.server.single_flight import SingleFlight
@@ -72,14 +72,20 @@ def _response(ready: bool, more: dict[str, Any]) -> Response:
 
 async def _check(probe: Probe, seconds: float) -> dict[str, Any]:
     begin = time.perf_counter()
-    problem = await _problem(probe, seconds)
+    problem = await problem_of(probe, seconds)
     milliseconds = round((time.perf_counter() - begin) * 1000, 1)
     return {"status": "unavailable" if problem else "ok", "detail": problem or "", "latency_ms": milliseconds}
 
 
-async def _problem(probe: Probe, seconds: float) -> str | None:
+async def problem_of(probe: Probe, seconds: float) -> str | None:
+    """Return why a dependency is unavailable, or None if it is available.
+
+    Args:
+        probe: The probe of the dependency.
+        seconds: The time limit of the check.
+    """
     try:
         async with asyncio.timeout(seconds):
             return await probe.check(Deadline.after(seconds))
-    except (TimeoutError, DeadlineExceeded):
+    except (TimeoutError, CausewayError):
         return f"no response within {seconds:g} s"

@@ -24,7 +24,7 @@ from gateway.dialects.mcp.registration import PATH
 from gateway.identity.caller import Caller
 from gateway.ports.documents import Catalogue
 from gateway.ports.index_management import Indexes
-from gateway.routes.body import media_type_of, wait_for_disconnect
+from gateway.routes.body import headers_for_detectors, media_type_of, wait_for_disconnect
 from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import state_of
 from gateway.server.responses import JSON, respond
@@ -85,7 +85,7 @@ class McpEndpoint:
         address: The public address of the gateway.
         calls: Registers the running calls, so that clients can cancel them.
         timeout: The time limit of a request, in seconds.
-        passed_headers: Names of the requests' headers that detectors may get, in lower case.
+        passed_headers: The names, in lower case, of the headers that detectors may get.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class McpEndpoint:
         calls: RunningCalls,
         *,
         timeout: float,
-        passed_headers: frozenset[str] = frozenset(),
+        passed_headers: frozenset[bytes] = frozenset(),
     ) -> None:
         self._ports = pipeline, reader, catalogue, indexes
         self._transport: McpTransport | None = None
@@ -168,14 +168,13 @@ class McpEndpoint:
 
     def _agent_request(self, scope: Scope) -> AgentRequest:
         state = state_of(scope)
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         return AgentRequest(
             frontend=agent_profile(state.frontend),
             principal=state.frontend.principal_for(state.principal, filter_requested=False),
             deadline=Deadline.after(self._timeout),
             timeline=state.timeline,
             base_url=self._address.front_end(scope),
-            headers={name: headers[name] for name in self._passed_headers & headers.keys()},
+            headers=headers_for_detectors(scope, self._passed_headers),
         )
 
 

@@ -2,32 +2,31 @@
 
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, NotFound, UnsupportedMedia
+from servicekit.errors import CausewayError, UnsupportedMedia
 
-from gateway.answering.detector_kinds import unsupported
+from gateway.answering.detector_kinds import supported
 from gateway.dialects.orchestrator import errors, fields, text_detection
 from gateway.dialects.orchestrator.openapi import CHAT, CONTENT, CONTEXT, DETECTIONS, GENERATED, REFUSALS
 from gateway.ports.answering import Guardrails
-from gateway.routes.body import json_body, json_response, while_connected
+from gateway.routes.body import headers_for_detectors, json_body, json_response, while_connected
 from gateway.routes.schemas import openapi_body, openapi_responses
 from gateway.server.request_state import state_of
 
 
-def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[str]) -> APIRouter:
+def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[bytes]) -> APIRouter:
     """Return the routes below ``/api/v2/text/detection``, except the stream.
 
     Args:
         guardrails: Runs the detectors.
         timeout: The time limit of a request, in seconds.
-        passed_headers: Names of the requests' headers that detectors may get, in lower case.
+        passed_headers: The names, in lower case, of the headers that detectors may get.
     """
     routes = APIRouter(tags=["guardrails"], prefix="/api/v2/text/detection")
 
     async def detection_response(request: Request, parse: text_detection.Parser) -> Response:
         try:
             raw = fields.members(await _body(request))
-            headers = {name: request.headers[name] for name in passed_headers if name in request.headers}
-            detection = parse(raw, headers)
+            detection = parse(raw, headers_for_detectors(request.scope, passed_headers))
             return await while_connected(request, findings(request, detection))
         except CausewayError as error:
             refusal = errors.client_error(error, state_of(request.scope).frontend.guardrails_wire)
@@ -35,12 +34,9 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
 
     async def findings(request: Request, detection: text_detection.DetectionRequest) -> Response:
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
-        kinds = {info.detector_id: info.kind for info in await guardrails.detectors(principal, deadline)}
+        known = {info.detector_id: info for info in await guardrails.detectors(principal, deadline)}
         for detector in detection.detectors:
-            if detector.detector_id not in kinds:
-                raise NotFound(f"detector `{detector.detector_id}` not found", resource=detector.detector_id)
-            if kinds[detector.detector_id] is not detection.kind:
-                raise unsupported(detector.detector_id)
+            supported(known, detector.detector_id, (detection.kind,))
         [verdict], failures = await guardrails.detect(
             principal,
             detection.direction,

@@ -15,18 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.routes.body import wait_for_disconnect
 from gateway.routes.response_reading import ResponseReading
 from gateway.server.request_state import state_of
-from gateway.server.responses import NOSNIFF
+from gateway.server.responses import STREAM_HEADERS
 
 PATH = "/v1/responses/{response_id}"
 _TRUE = ("true", "1", "yes", "on", "t", "y")  # the values that FastAPI accepts
 _MAX_NUMBER_LENGTH = 10
 _LAST_EVENT_ID = b"last-event-id"
-_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-    NOSNIFF,
-]
+_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), *STREAM_HEADERS]
 
 
 class ResponseStream:

@@ -13,6 +13,7 @@ from gateway.dialects.responses.dialect import Responses
 from gateway.dialects.responses.registration import REQUEST, TAG
 from gateway.domain.responses import Item, Stored
 from gateway.ports.answering import Generator
+from gateway.response_runs.partial import without_results
 from gateway.routes import schemas
 from gateway.routes.body import json_body, json_response
 from gateway.routes.response_reading import ResponseReading
@@ -131,9 +132,7 @@ def router(
 
 def visible_items(items: Sequence[Item], include: Sequence[str]) -> list[Item]:
     """Return the items for a client. File searches contain their passages only if `include` names the results."""
-    if RESULTS in include:
-        return list(items)
-    return [{**item, "results": None} if item["type"] == "file_search_call" else item for item in items]
+    return list(items) if RESULTS in include else without_results(items)
 
 
 def page(items: Sequence[Item], *, after: str, limit: int, order: str) -> dict[str, Any]:

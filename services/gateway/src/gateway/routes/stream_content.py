@@ -11,21 +11,22 @@ from servicekit.errors import (
     DeadlineExceeded,
     Internal,
     MethodNotAllowed,
-    NotFound,
     Unprocessable,
     UnsupportedMedia,
 )
+from servicekit.tasks import cancel_and_wait
+from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from gateway.answering.detector_kinds import unsupported
+from gateway.answering.detector_kinds import supported
 from gateway.dialects.orchestrator import errors, text_detection
 from gateway.dialects.orchestrator.registration import STREAM_CONTENT
-from gateway.domain import Chunking, DetectionContext, Detector, DetectorKind, Direction
+from gateway.domain import Chunking, DetectionContext, DetectorInfo, DetectorKind, Direction
 from gateway.frontends.profiles import GuardrailsWire
 from gateway.ports.answering import Clearance, Guardrails, Watch
-from gateway.routes.body import media_type_of
+from gateway.routes.body import headers_for_detectors, media_type_of, wait_for_disconnect
 from gateway.server.request_state import state_of
-from gateway.server.responses import NOSNIFF, refuse
+from gateway.server.responses import STREAM_HEADERS, refuse
 
 MEDIA = b"application/x-ndjson"
 
@@ -42,10 +43,10 @@ class StreamContent:
     Args:
         guardrails: Runs the detectors.
         timeout: The time limit of a request, in seconds.
-        passed_headers: Names of the requests' headers that detectors may get, in lower case.
+        passed_headers: The names, in lower case, of the headers that detectors may get.
     """
 
-    def __init__(self, guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[str]) -> None:
+    def __init__(self, guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[bytes]) -> None:
         self._guardrails = guardrails
         self._timeout = timeout
         self._passed_headers = passed_headers
@@ -57,10 +58,9 @@ class StreamContent:
         """
         wire = state_of(scope).frontend.guardrails_wire
         answer = _Answer(send, wire)
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             async with asyncio.timeout(self._timeout):
-                await self._serve(scope, headers, receive, answer)
+                await self._serve(scope, receive, answer)
         except _ClientLeft:
             return
         except TimeoutError:
@@ -71,13 +71,13 @@ class StreamContent:
             _log.exception("detection failed", error=str(error))
             await answer.fail(Internal())
 
-    async def _serve(self, scope: Scope, headers: Mapping[str, str], receive: Receive, answer: "_Answer") -> None:
+    async def _serve(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         if scope["method"] != "POST":
             raise MethodNotAllowed(f"{STREAM_CONTENT} does not accept {scope['method']}.")
-        if media_type_of(headers) != MEDIA.decode():
+        if media_type_of(Headers(scope=scope)) != MEDIA.decode():
             raise UnsupportedMedia("Content-Type must be application/x-ndjson.", field="content-type")
         principal, deadline = state_of(scope).principal, Deadline.after(self._timeout)
-        context = DetectionContext(headers={name: headers[name] for name in self._passed_headers & headers.keys()})
+        context = DetectionContext(headers=headers_for_detectors(scope, self._passed_headers))
         lines = _lines(receive)
         async with aclosing(lines):
             first = await anext(lines, None)
@@ -88,12 +88,7 @@ class StreamContent:
                 infos = await self._guardrails.detectors(principal, deadline)
                 available = {info.detector_id: info for info in infos}
                 for detector in detectors:
-                    info = available.get(detector.detector_id)
-                    if info is None:
-                        raise NotFound(
-                            f"detector `{detector.detector_id}` not found", resource=detector.detector_id
-                        )
-                    _check(detector, info.kind, streaming=info.streaming)
+                    _check(available, detector.detector_id)
                 # This call reports invalid parameters with an HTTP status before the client sends more text.
                 await self._guardrails.detect(principal, Direction.INPUT, detectors, [""], deadline, context)
             except CausewayError:
@@ -111,9 +106,7 @@ class StreamContent:
                     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                     next(task for task in tasks if task.done()).result()
                 finally:
-                    for task in tasks:
-                        task.cancel()
-                    await asyncio.gather(*tasks, return_exceptions=True)
+                    await cancel_and_wait(*tasks)
         await answer.end()
 
 
@@ -127,12 +120,7 @@ class _Answer:
 
     async def begin(self) -> None:
         self._begun = True
-        headers = [
-            (b"content-type", MEDIA),
-            (b"cache-control", b"no-cache"),
-            (b"x-accel-buffering", b"no"),
-            NOSNIFF,
-        ]
+        headers = [(b"content-type", MEDIA), *STREAM_HEADERS]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def line(self, line: bytes) -> None:
@@ -150,14 +138,12 @@ class _Answer:
             await refuse(self._send, error, body, errors.status(error, self.wire))
 
 
-def _check(detector: Detector, kind: DetectorKind, *, streaming: bool) -> None:
-    if kind is not DetectorKind.CONTENTS:
-        raise unsupported(detector.detector_id)
-    if not streaming:
+def _check(available: Mapping[str, DetectorInfo], detector_id: str) -> None:
+    if not supported(available, detector_id, (DetectorKind.CONTENTS,)).streaming:
         raise Unprocessable(
-            f"detector `{detector.detector_id}` uses chunker `whole_doc`, which is not supported by this endpoint",
+            f"detector `{detector_id}` uses chunker `whole_doc`, which is not supported by this endpoint",
             field="detectors",
-            resource=detector.detector_id,
+            resource=detector_id,
         )
 
 
@@ -217,8 +203,7 @@ async def _feed(
         await writer.send(await watch.feed(0, text_detection.next_line(line)))
     await writer.send(await watch.feed(0, "", last=True))
     await watch.end()
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await wait_for_disconnect(receive)
     raise _ClientLeft
 
 

@@ -11,6 +11,9 @@ Header = tuple[bytes, bytes]
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
 """Forbids browsers to guess another media type (Fetch standard)."""
 
+STREAM_HEADERS: Sequence[Header] = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"), NOSNIFF)
+"""The headers of a stream. Caches and nginx must pass each piece on immediately."""
+
 BREAK_OFF = "causeway.break_off"
 """The ASGI extension whose `close` closes the connection of an incomplete response."""
 
