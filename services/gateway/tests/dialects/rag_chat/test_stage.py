@@ -7,7 +7,7 @@ from gateway.dialects.rag_chat.azure_js import CLIENT
 from gateway.dialects.rag_chat.registration import Stages
 from gateway.domain import Context, Delta, Done, Event, Finish, FollowUps, Message, Passage, Start, Usage
 from gateway.frontends.profiles import Frontend
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from servicekit.errors import Unavailable
 from servicekit.principal import LOCAL
@@ -62,6 +62,7 @@ def piece_of(line: Any) -> str:
 
 @pytest.mark.parametrize(("path", "client"), CLIENTS)
 @given(sent=st.lists(texts, max_size=4), follow_ups=st.lists(texts.filter(bool), max_size=2).map(tuple))
+@settings(max_examples=25)
 def test_a_stream_that_is_cut_at_any_byte_reads_the_same(
     path: str, client: str, sent: list[str], follow_ups: tuple[str, ...]
 ) -> None:
