@@ -23,6 +23,9 @@ class NatsResource(Generic[T]):
     At most every five seconds, a use checks that the stream or bucket exists. If NATS has lost it, for example with
     a disk, the check creates it again.
 
+    The background tasks for quotas and period keys do not use this class. They ensure their bucket before each
+    watch, and log each new failure once.
+
     Args:
         target: The name of the stream or bucket in messages.
         create: Creates the stream or bucket if it is missing, and returns it.
