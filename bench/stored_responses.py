@@ -18,8 +18,8 @@ from gateway.domain.responses import RESPONSE, Stored, new_name
 from nats.aio.client import Client
 from processes import cpu_seconds, memory_mib
 from servicekit import response_keys
-from servicekit.bounded_buckets import responses_bucket
 from servicekit.broker import Broker
+from servicekit.buckets import responses_bucket
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 from servicekit.response_streams import response_log

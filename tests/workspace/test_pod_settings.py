@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import nats.errors
 import pytest
+import servicekit.buckets
 import servicekit.nats
 import trustme
 from causeway_testing.servers import eventually, free_ports
@@ -364,9 +365,9 @@ async def _check_replicas(url: str, copies: int, stream_bytes: int, certificate_
             with contextlib.suppress(APIError, nats.errors.TimeoutError):
                 limits: dict[str, Any] = {"replicas": copies, "stream_bytes": stream_bytes}
                 transport = await servicekit.nats.ingest_transport(client, **limits)
-                await servicekit.nats.history_bucket(client, **limits)
+                await servicekit.buckets.history_bucket(client, **limits)
                 await record_streams(client, replicas=copies, usage_bytes=stream_bytes, audit_bytes=stream_bytes)
-                await servicekit.nats.api_keys_bucket(client, replicas=copies)
+                await servicekit.buckets.api_keys_bucket(client, replicas=copies)
                 state = await transport.jobs.status()
                 assert state.stream_info.config.num_replicas == copies
                 return

@@ -7,7 +7,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js.kv import KeyValue
 from servicekit import key_value
-from servicekit.nats import api_keys_bucket, connect
+from servicekit.buckets import api_keys_bucket
+from servicekit.nats import connect
 
 
 @pytest.fixture

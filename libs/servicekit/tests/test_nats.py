@@ -187,27 +187,6 @@ async def test_consumers_of_an_earlier_version_are_updated(client: Client) -> No
     assert first.filter_subjects == [keys.ingest_lane(0), keys.INGEST_WITHOUT_LANE]
 
 
-async def test_the_history_is_bounded(client: Client) -> None:
-    """A conversation is stored once, for its time, on disk. A second call changes nothing."""
-    bucket = await transport.history_bucket(client, days=7)
-    await bucket.put("a", b"1")
-    assert (await (await transport.history_bucket(client, days=9)).get("a")).value == b"1"
-    config = (await client.jetstream().stream_info(f"KV_{keys.HISTORY_BUCKET}")).config
-    assert (config.max_msgs_per_subject, config.max_age, config.max_bytes) == (1, 7 * DAY, GIB)
-    assert (config.storage, config.discard) == (StorageType.FILE, DiscardPolicy.NEW)
-
-
-async def test_quotas_are_kept_in_memory(client: Client) -> None:
-    """Quotas stay a little longer than a day. A second call changes nothing."""
-    bucket = await transport.quotas_bucket(client)
-    await bucket.put("a", b"1")
-    assert (await (await transport.quotas_bucket(client)).get("a")).value == b"1"
-    config = (await client.jetstream().stream_info(f"KV_{keys.QUOTAS_BUCKET}")).config
-    assert config.storage == StorageType.MEMORY
-    assert config.max_age is not None
-    assert DAY < config.max_age < 2 * DAY
-
-
 async def test_a_repeated_job_is_stored_once(client: Client) -> None:
     """If a gateway repeats a publication because its arrival is unknown, the job exists once."""
     jetstream = (await ingest_transport(client)).jetstream

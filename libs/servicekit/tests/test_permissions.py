@@ -8,7 +8,7 @@ import trustme
 from causeway_testing.servers import nats_server
 from nats.aio.client import Client
 from nats.js.api import StreamSource
-from servicekit import keys, response_keys
+from servicekit import buckets, keys, response_keys
 from servicekit import nats as transport
 from servicekit.permissions import USERS, authorization
 from servicekit.tls import Certificates
@@ -170,7 +170,7 @@ async def test_a_certificate_names_its_user(tmp_path: Path) -> None:
         certificates = Certificates(tmp_path / "gateway.crt", tmp_path / "gateway.key", tmp_path / "ca.crt")
         client = await transport.connect(url, "gateway", certificates=certificates)
         try:
-            await transport.history_bucket(client)
+            await buckets.history_bucket(client)
             with pytest.raises(nats.errors.TimeoutError):
                 await client.request(f"$JS.API.STREAM.DELETE.KV_{keys.HISTORY_BUCKET}", timeout=0.2)
         finally:
@@ -185,7 +185,7 @@ async def test_a_service_cannot_copy_a_forbidden_stream(broker: str) -> None:
         client = await transport.connect(broker.replace("//", f"//{user}:{PASSWORDS[user]}@"), user)
         try:
             if user == "gateway":
-                await (await transport.history_bucket(client)).put("a", b"said in confidence")
+                await (await buckets.history_bucket(client)).put("a", b"said in confidence")
             await transport.ingest_transport(client)
             jetstream = client.jetstream(timeout=1)
             config = (await jetstream.stream_info(keys.INGEST_STREAM)).config

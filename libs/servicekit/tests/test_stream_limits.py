@@ -4,7 +4,7 @@ import nats.js.errors
 import pytest
 from causeway_testing.servers import nats_server
 from nats.js import JetStreamContext
-from servicekit import keys
+from servicekit import buckets, keys
 from servicekit import nats as transport
 from servicekit.errors import Unavailable
 from servicekit.record_streams import record_streams
@@ -29,7 +29,7 @@ async def test_a_server_without_space_is_reported(tmp_path: Path) -> None:
     """
     async with nats_server(tmp_path / "nats", extra=small(tmp_path / "js", 20 * MEBI)) as url:
         client = await transport.connect(url, "test")
-        for make in (transport.ingest_transport, transport.history_bucket):
+        for make in (transport.ingest_transport, buckets.history_bucket):
             with pytest.raises(Unavailable, match="CAUSEWAY_NATS_STREAM_BYTES"):
                 await make(client)
             await make(client, stream_bytes=2 * MEBI)

@@ -8,7 +8,7 @@ from causeway.cli.operator_connection import operator_connection
 from nats.js.kv import KeyValue
 from servicekit import key_value
 from servicekit.api_keys import ApiKey, id_of
-from servicekit.nats import api_keys_bucket
+from servicekit.buckets import api_keys_bucket
 
 
 class KeyStore:

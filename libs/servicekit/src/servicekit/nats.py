@@ -244,67 +244,6 @@ async def _consumers(jetstream: JetStreamContext) -> None:
         )
 
 
-async def history_bucket(
-    client: Client, *, replicas: int = 1, days: float = 365, stream_bytes: int = STREAM_BYTES
-) -> KeyValue:
-    """Return the bucket of the chat history; create it if it is missing.
-
-    Args:
-        client: A connection.
-        replicas: Number of replicas; 3 in production.
-        days: Days from a conversation's last change to its deletion.
-        stream_bytes: Size limit in bytes. The server reserves this space at creation.
-
-    Raises:
-        Unavailable: The server does not have enough space.
-    """
-    jetstream = client.jetstream(timeout=10)
-    return await ensure_bucket(
-        jetstream,
-        KeyValueConfig(
-            bucket=keys.HISTORY_BUCKET,
-            history=1,
-            ttl=days * 86400,
-            max_bytes=stream_bytes,
-            storage=StorageType.FILE,
-            replicas=replicas,
-        ),
-    )
-
-
-async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
-    """Return the bucket of the API keys; create it if it is missing.
-
-    The keys of the bucket are the ids of `api_keys.ApiKey`, and the values are their records. Entries do not
-    expire: lists contain an expired key until it is revoked.
-    """
-    jetstream = client.jetstream(timeout=10)
-    return await ensure_bucket(
-        jetstream,
-        KeyValueConfig(bucket=keys.API_KEYS_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas),
-    )
-
-
-async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
-    """Return the bucket of the quotas; create it if it is missing.
-
-    The bucket is in memory, because gateways write it many times a second. After a restart of the server, the
-    running gateways write their entries again. Entries expire after 26 hours.
-    """
-    jetstream = client.jetstream(timeout=2)
-    return await ensure_bucket(
-        jetstream,
-        KeyValueConfig(
-            bucket=keys.QUOTAS_BUCKET,
-            history=1,
-            ttl=26 * 3600,
-            max_bytes=64 * 1024 * 1024,
-            storage=StorageType.MEMORY,
-            replicas=replicas,
-        ),
-    )
-
-
 def trace_headers() -> dict[str, str]:
     """Return the current trace context as headers of a message."""
     headers: dict[str, str] = {}

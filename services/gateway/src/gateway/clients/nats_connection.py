@@ -8,7 +8,7 @@ import structlog
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
-from servicekit import bounded_buckets, keys, response_streams
+from servicekit import buckets, keys, response_streams
 from servicekit import nats as transport
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
@@ -84,11 +84,11 @@ class NatsLink:
         self._reconnected = asyncio.Event()
         self._memory = NatsResource(
             "The memory of conversations",
-            partial(bounded_buckets.memory_bucket, replicas=replicas, hours=memory_hours),
+            partial(buckets.memory_bucket, replicas=replicas, hours=memory_hours),
         )
         self._responses = NatsResource(
             "The store of responses",
-            partial(bounded_buckets.responses_bucket, replicas=replicas, days=response_days, size=response_bytes),
+            partial(buckets.responses_bucket, replicas=replicas, days=response_days, size=response_bytes),
         )
         self._large_responses = NatsResource(
             "The store of large responses",
@@ -154,14 +154,14 @@ class NatsLink:
         return self._ready("The usage and audit records", self._records)
 
     async def quotas(self) -> KeyValue:
-        """Return the bucket of the quotas. Create the bucket again if the server has lost it.
+        """Return the bucket of the quotas. Create it if it is missing.
 
         Raises:
             Unavailable: NATS is not connected.
             Exception: One of `NATS_FAILURES`: the call failed.
         """
         client = self._ready("The bucket of the quotas", self._client)
-        return await transport.quotas_bucket(client, replicas=self._replicas)
+        return await buckets.quotas_bucket(client, replicas=self._replicas)
 
     async def link_keys(self) -> KeyValue:
         """Return the bucket of the keys that sign links. Create it if it is missing.
@@ -183,7 +183,7 @@ class NatsLink:
 
     async def _period_keys(self, bucket: str, hours: float) -> KeyValue:
         client = await self.client()
-        return await bounded_buckets.period_keys_bucket(client, bucket, replicas=self._replicas, hours=hours)
+        return await buckets.period_keys_bucket(client, bucket, replicas=self._replicas, hours=hours)
 
     async def memory(self) -> KeyValue:
         """Return the bucket of the sessions. Create it on first use, or if NATS has lost it.
@@ -274,8 +274,8 @@ class NatsLink:
         """Create the missing streams and buckets. Retry until NATS has created all of them."""
         while True:
             try:
-                self._api_keys = await transport.api_keys_bucket(client, replicas=self._replicas)
-                self._history = await transport.history_bucket(
+                self._api_keys = await buckets.api_keys_bucket(client, replicas=self._replicas)
+                self._history = await buckets.history_bucket(
                     client, replicas=self._replicas, days=self._history_days, stream_bytes=self._stream_bytes
                 )
                 self._records = await record_streams(
