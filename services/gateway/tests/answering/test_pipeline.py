@@ -1,23 +1,18 @@
+"""The steps of an answer: checks, retrieval and the model, and a client that leaves."""
+
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from causeway_testing.gateway.answering import FakeGenerator, FakeGuardrails
-from causeway_testing.gateway.application import FakePictures
+from causeway_testing.gateway.pipeline import ORIGINAL, QUESTION, World, of_type, passage, steps, turn, words
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.servers import eventually
-from gateway.answering import prompts
-from gateway.answering.error_text import WITHHELD
-from gateway.answering.pipeline import Pipeline
 from gateway.domain import (
     Action,
     Batch,
-    Chunk,
-    Completion,
     Context,
     Delta,
     Detections,
@@ -28,17 +23,12 @@ from gateway.domain import (
     Done,
     Event,
     Finish,
-    FollowUps,
     Message,
     OriginalRequest,
-    Passage,
-    PromptOptions,
     PromptStyle,
     Retrieval,
     SearchResults,
-    Selection,
     Start,
-    Subject,
     TokenCounts,
     Turn,
     Usage,
@@ -46,59 +36,8 @@ from gateway.domain import (
 )
 from gateway.ports.answering import Prompt
 from servicekit.deadline import Deadline
-from servicekit.errors import Blocked, InvalidRequest, NotFound, Unavailable, UpstreamRejected, http_status
+from servicekit.errors import Blocked, NotFound, Unavailable, http_status
 from servicekit.principal import LOCAL, Principal
-
-MESSAGE = "Withheld."
-QUESTION = "when does the ferry leave"
-
-
-def passage(number: int, text: str) -> Passage:
-    return Passage(f"p{number}", "docs", f"d{number}", f"{number}.md", f"{number}.md", text, 1.0 / number)
-
-
-def words(action: Action, *, requested: bool = False) -> tuple[Detector, ...]:
-    return (Detector("words", action, requested=requested),)
-
-
-@dataclass
-class World:
-    retriever: FakeRetriever = field(
-        default_factory=lambda: FakeRetriever(
-            {"docs": [passage(1, "the ferry leaves at nine"), passage(2, "a secret ferry")], "empty": []}
-        )
-    )
-    generator: FakeGenerator = field(default_factory=lambda: FakeGenerator.saying("At ", "nine"))
-    guardrails: FakeGuardrails = field(default_factory=FakeGuardrails)
-    pictures: FakePictures = field(default_factory=FakePictures)
-
-    def answer(self, turn: Turn, seconds: float = 10) -> AsyncGenerator[Batch, None]:
-        pipeline = Pipeline(self.retriever, self.generator, self.guardrails, self.pictures)
-        return pipeline.answer(turn, Deadline.after(seconds))
-
-    async def events(self, turn: Turn) -> list[Event]:
-        events: list[Event] = []
-        await self.collect(turn, events)
-        return events
-
-    async def collect(self, turn: Turn, events: list[Event]) -> None:
-        async with aclosing(self.answer(turn)) as batches:
-            async for batch in batches:
-                events += batch
-
-
-def turn(question: str = QUESTION, **more: Any) -> Turn:
-    defaults: dict[str, Any] = {"retrieval": Retrieval(("docs",), top=3), "blocked_message": MESSAGE}
-    return Turn(LOCAL, question, **(defaults | more))
-
-
-def steps(events: Sequence[Event]) -> list[str]:
-    assert isinstance(events[-1], Done)
-    return [step.name for step in events[-1].steps]
-
-
-def of_type(kind: type, events: Sequence[Event]) -> list[Any]:
-    return [event for event in events if isinstance(event, kind)]
 
 
 async def test_the_order_of_events() -> None:
@@ -364,151 +303,6 @@ async def test_an_answer_without_a_count_is_complete() -> None:
     assert [type(event) for event in events] == [Context, Delta, Finish, Done]
 
 
-ORIGINAL = b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
-
-
-async def test_a_pass_through_stays_unchanged() -> None:
-    """A passed-through request and its chunks stay unchanged, and only the steps are added."""
-    world = World(generator=FakeGenerator([[Chunk(b'{"a":1}')], [Chunk(b'{"a":2}')]]))
-    events = await world.events(
-        Turn(LOCAL, "", model="m", original=OriginalRequest(json=ORIGINAL, passthrough=True))
-    )
-    assert world.generator.prompts == [Prompt(LOCAL, "m", passthrough_json=ORIGINAL)]
-    assert world.retriever.queries == []
-    assert events[:-1] == [Chunk(b'{"a":1}'), Chunk(b'{"a":2}')]
-    assert steps(events) == ["first token", "generate"]
-
-
-@pytest.mark.parametrize("index", ["empty", "docs"])
-async def test_nothing_found_is_a_pass_through(index: str) -> None:
-    """A request of OpenAI without passages that fit is passed through."""
-    world = World(generator=FakeGenerator([[Completion(b"{}")]], window=20))
-    events = await world.events(
-        turn(
-            "ferry",
-            retrieval=Retrieval((index,), top=1),
-            style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
-            detectors=Detectors(input=words(Action.BLOCK)),
-            original=OriginalRequest(json=ORIGINAL),
-        )
-    )
-    assert world.generator.prompts[0].passthrough_json == ORIGINAL
-    assert of_type(Context, events) == []
-    assert steps(events) == ["check input", "retrieve", "budget", "first token", "generate"]
-
-
-@pytest.mark.parametrize(
-    "detectors",
-    [
-        Detectors(output=words(Action.REPORT)),
-        Detectors(input=words(Action.REDACT)),
-        Detectors(context=words(Action.BLOCK)),
-    ],
-)
-async def test_redaction_blocking_and_output_detectors_prevent_a_pass_through(detectors: Detectors) -> None:
-    """A redacted question, a blocked passage or output detectors prevent the pass-through."""
-    world = World()
-    world.retriever.indexes["docs"] = [passage(2, "a secret ferry")] if detectors.context else []
-    await world.events(
-        turn(
-            "my secret",
-            style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
-            detectors=detectors,
-            original=OriginalRequest(json=ORIGINAL),
-        )
-    )
-    assert world.generator.prompts[0].passthrough_json == b""
-
-
-async def test_without_sources_the_model_is_still_called() -> None:
-    """A model of another dialect is called with an empty list of sources."""
-    world = World()
-    await world.events(turn(retrieval=Retrieval(("empty",), top=3)))
-    assert world.generator.prompts[0].messages[-1].text == f"{QUESTION}\n\nSources:\n"
-
-
-async def test_only_passages_that_fit_are_used() -> None:
-    """A passage that is too large is left out, and a smaller one after it is used."""
-    world = World()
-    world.retriever.indexes["docs"] = [passage(1, "ferry " * 1000), passage(2, "ferry")]
-    world.generator.window = 1500
-    events = await world.events(turn("ferry"))
-    assert [passage.id for passage in of_type(Context, events)[0].passages] == ["p2"]
-
-
-@pytest.mark.parametrize("index", ["docs", "empty"])
-async def test_a_prompt_that_is_too_long_is_refused(index: str) -> None:
-    """A prompt larger than the window is refused, with or without passages."""
-    world = World()
-    world.generator.window = 3
-    plain = turn("one two three", retrieval=Retrieval((index,), top=3), style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE)
-    await world.events(plain)
-    with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
-        await world.events(replace(plain, question="one two three four"))
-
-
-async def test_the_last_event_has_the_selection_of_passages() -> None:
-    """The last event has the selection of passages, also an empty one. Without a search it has none."""
-    world = World(generator=FakeGenerator([[Completion(b"{}")]]))
-    world.retriever.indexes["docs"] = [passage(1, "ferry"), passage(2, "ferry " * 9000)]
-    requested = turn("ferry", style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE, original=OriginalRequest(json=ORIGINAL))
-    done = (await world.events(requested))[-1]
-    assert isinstance(done, Done)
-    assert done.selection == Selection((world.retriever.indexes["docs"][0],), 2, 0, 1)
-    world.retriever.indexes["docs"].pop(0)
-    done = (await world.events(requested))[-1]
-    assert isinstance(done, Done)
-    assert done.selection == Selection((), 0, 0, 1)
-    done = (await world.events(turn(retrieval=Retrieval())))[-1]
-    assert isinstance(done, Done)
-    assert done.selection is None
-
-
-@pytest.mark.parametrize("passthrough", [True, False])
-async def test_a_required_index_must_exist(passthrough: bool) -> None:
-    """An unknown required index is refused before the deferred error is raised and the model is called."""
-    world = World()
-    requested = Turn(
-        LOCAL,
-        "q",
-        original=OriginalRequest(json=ORIGINAL, passthrough=passthrough, required_indexes=("docs", "nowhere")),
-    )
-    for each in (
-        requested,
-        replace(requested, original=replace(requested.original, deferred_error=InvalidRequest("wrong"))),
-    ):
-        with pytest.raises(NotFound, match="nowhere"):
-            await world.events(each)
-    assert world.generator.prompts == []
-
-
-async def test_the_check_of_an_index_is_timed() -> None:
-    """The check of a required index is a step with its own time."""
-    world = World(generator=FakeGenerator([[Completion(b"{}")]]))
-    requested = Turn(
-        LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True, required_indexes=("docs",))
-    )
-    assert steps(await world.events(requested)) == ["find index", "first token", "generate"]
-
-
-async def test_the_deferred_error_is_raised_before_the_search() -> None:
-    """The deferred error of a request is raised before the search and the model."""
-    world = World()
-    error = InvalidRequest("wrong", field="messages")
-    with pytest.raises(InvalidRequest) as caught:
-        await world.events(turn(original=OriginalRequest(required_indexes=("docs",), deferred_error=error)))
-    assert caught.value is error
-    assert (world.retriever.queries, world.generator.prompts) == ([], [])
-
-
-async def test_an_unknown_index_is_raised_before_the_model_is_called() -> None:
-    """An unknown index is refused before the model is called."""
-    world = World()
-    with pytest.raises(NotFound, match="nowhere"):
-        await world.events(turn(retrieval=Retrieval(("nowhere",), top=1)))
-    assert world.generator.prompts == []
-
-
 async def test_the_failure_of_the_input_check_takes_precedence() -> None:
     """The failure of the input check takes precedence over the failure of the retrieval."""
     detectors = Detectors(input=(Detector("missing", Action.BLOCK),))
@@ -621,252 +415,3 @@ async def test_every_step_gets_the_requests_deadline() -> None:
     await world.events(turn(retrieval=Retrieval(("docs",)), detectors=Detectors(input=words(Action.BLOCK))))
     assert len(seen) == 4  # to search, to judge, to count for the number of passages, to answer
     assert len(set(seen)) == 1
-
-
-CONVERSATION = (Message("user", QUESTION), Message("assistant", "At nine."))
-ON_SUNDAYS = "does the ferry leave on Sundays"
-
-
-def scripted(*scripts: Sequence[str], only_quotes: bool = False) -> FakeGenerator:
-    """Return a generator that answers the prompts in order with these pieces."""
-    *first, last = [FakeGenerator.words(*texts) for texts in scripts]
-    return FakeGenerator(last, scripts=deque(first), only_quotes=only_quotes)
-
-
-def rewriting(question: str = "and on Sundays", *, follow_ups: bool = False, **more: Any) -> Turn:
-    prompting = PromptOptions(rewrite=True, follow_ups=follow_ups)
-    return turn(question, history=CONVERSATION, prompting=prompting, **more)
-
-
-async def test_the_rewritten_query_is_searched() -> None:
-    """The rewritten query is searched after the question, and the model gets the original question."""
-    world = World(generator=scripted([ON_SUNDAYS], ["No."]))
-    world.retriever.indexes["docs"].insert(0, passage(3, "Sundays and"))
-    events = await world.events(rewriting(retrieval=Retrieval(("docs",), top=1)))
-    assert world.retriever.queries == ["and on Sundays", ON_SUNDAYS]
-    context = of_type(Context, events)[0]
-    assert (context.query, context.notes) == (ON_SUNDAYS, ())
-    assert [passage.id for passage in context.passages] == ["p1"]
-    assert world.generator.prompts[1].question == "and on Sundays"
-    assert steps(events) == ["retrieve", "rewrite", "budget", "first token", "generate"]
-    assert of_type(Done, events)[0].steps[1].usage == Usage(7, 1)
-    assert of_type(Usage, events) == [Usage(7, 1)]
-
-
-async def test_a_question_that_needs_no_change_is_searched_once() -> None:
-    """A question that is not changed by the rewriting is searched once."""
-    world = World(generator=scripted([QUESTION], ["No."]))
-    await world.events(rewriting(QUESTION))
-    assert world.retriever.queries == [QUESTION]
-
-
-async def test_a_failed_rewriting_leaves_a_note() -> None:
-    """A failed rewriting leaves a note, and the question is searched."""
-    world = World(generator=scripted([""], ["No."]))
-    events = await world.events(rewriting())
-    context = of_type(Context, events)[0]
-    assert context.query == "and on Sundays"
-    assert [note.subject for note in context.notes] == [Subject.QUERY]
-    assert world.retriever.queries == ["and on Sundays"]
-
-
-async def test_the_redacted_question_is_rewritten() -> None:
-    """The rewriting gets the redacted question, and without a query the redacted question is searched."""
-    detectors = Detectors(input=words(Action.REDACT))
-    for query, searched in (("the ferry", "the ferry"), ("", "my [REDACTED]")):
-        world = World(generator=scripted([query], ["No."]))
-        await world.events(replace(rewriting("my secret"), detectors=detectors))
-        assert "secret" not in str(world.generator.prompts[0].messages)
-        assert world.retriever.queries == ["my secret", searched]
-
-
-async def test_a_blocked_question_is_not_rewritten() -> None:
-    """A blocked question is not rewritten."""
-    world = World(generator=scripted(["the ferry"], ["No."]))
-    with pytest.raises(Blocked):
-        await world.events(replace(rewriting("my secret"), detectors=Detectors(input=words(Action.BLOCK))))
-    assert world.generator.prompts == []
-
-
-async def test_leaving_stops_the_rewriting() -> None:
-    """The rewriting stops when the client leaves, and no other step begins."""
-    world = World(generator=FakeGenerator([[Delta(0, "a")], [Delta(0, "b")]], gate=asyncio.Event()))
-    waiting = asyncio.ensure_future(anext(world.answer(rewriting())))
-    await asyncio.sleep(0.02)
-    assert len(world.generator.prompts) == 1
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert (world.generator.closed, len(world.generator.prompts)) == (1, 1)
-    assert len(asyncio.all_tasks()) == 1
-
-
-async def test_a_conversation_that_is_too_long_is_cut() -> None:
-    """A conversation that is too long is cut, and a note has the number of missing messages."""
-    world = World()
-    world.generator.window = 2000
-    old = (Message("user", "w " * 900), Message("assistant", "w " * 900))
-    events = await world.events(turn(history=(*old, *CONVERSATION)))
-    context = of_type(Context, events)[0]
-    assert context.omitted_messages == 2
-    assert [note.subject for note in context.notes] == [Subject.PROMPT]
-    assert world.generator.prompts[0].messages[1:3] == CONVERSATION
-
-
-async def test_a_question_that_is_too_long_for_the_window_is_refused() -> None:
-    """A question that is too long is refused, and so is a conversation that the client keeps complete."""
-    world = World()
-    world.generator.window = 200
-    for requested in (turn("w " * 300), turn("w " * 300, retrieval=Retrieval())):
-        with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
-            await world.events(requested)
-    uncut = turn(history=(Message("user", "w " * 300),), style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE)
-    with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
-        await world.events(uncut)
-    assert world.generator.prompts == []
-
-
-FOLLOWED = ("At ", "nine.", "\n<", "<And on", " Sundays?>", ">\n<<Where", "?>>")
-QUESTIONS = FollowUps(("And on Sundays?", "Where?"))
-
-
-async def test_follow_up_questions_are_requested_and_cut_out() -> None:
-    """Follow-up questions are requested, cut out of the text and returned before the finish."""
-    world = World(generator=FakeGenerator.saying(*FOLLOWED))
-    events = await world.events(turn(prompting=PromptOptions(follow_ups=True)))
-    assert "<<" in world.generator.prompts[0].messages[0].text
-    assert "".join(event.text for event in of_type(Delta, events)) == "At nine."
-    assert [type(event) for event in events][-4:] == [FollowUps, Finish, Usage, Done]
-    assert of_type(FollowUps, events) == [QUESTIONS]
-
-
-async def test_without_follow_up_questions_brackets_stay() -> None:
-    """Double brackets stay in the text if no follow-up questions are requested."""
-    world = World(generator=FakeGenerator.saying(*FOLLOWED))
-    events = await world.events(turn())
-    assert "<<" not in world.generator.prompts[0].messages[0].text
-    assert "".join(event.text for event in of_type(Delta, events)) == "".join(FOLLOWED)
-
-
-async def test_the_detectors_judge_the_questions_too() -> None:
-    """Follow-up questions are redacted too, and their findings have no positions."""
-    pieces = ("The secret: nine.\n", "<<Is the sec", "ret out?>>", "<<When?>>")
-    world = World(generator=FakeGenerator.saying(*pieces))
-    events = await world.events(
-        turn(detectors=Detectors(output=words(Action.REDACT)), prompting=PromptOptions(follow_ups=True))
-    )
-    assert "".join(event.text for event in of_type(Delta, events)) == "The [REDACTED]: nine."
-    assert of_type(FollowUps, events) == [FollowUps(("Is the [REDACTED] out?", "When?"))]
-    findings = [finding for event in of_type(Detections, events) for finding in event.findings]
-    assert [(found.start, found.end) for found in findings] == [(4, 10), (None, None)]
-
-
-@pytest.mark.parametrize("action", [Action.REDACT, Action.BLOCK])
-async def test_the_text_without_the_questions_is_judged(action: Action) -> None:
-    """The detectors judge the text without the questions, as the client reads it."""
-    world = World(generator=FakeGenerator.saying("The sec<<Wh", "y?>>ret is nine."))
-    events = await world.events(
-        turn(detectors=Detectors(output=words(action)), prompting=PromptOptions(follow_ups=True))
-    )
-    text = "".join(event.text for event in of_type(Delta, events))
-    assert text == ("The [REDACTED] is nine." if action is Action.REDACT else f"The {MESSAGE}")
-
-
-@pytest.mark.parametrize("text", ["<<Is the secret out?>>", "<<Why?>> secret", "<<Why?>>\n secret"])
-async def test_a_blocked_answer_has_no_questions(text: str) -> None:
-    """A blocked answer has the text and no questions."""
-    world = World(generator=FakeGenerator.saying("At nine.\n", text))
-    events = await world.events(
-        turn(detectors=Detectors(output=words(Action.BLOCK)), prompting=PromptOptions(follow_ups=True))
-    )
-    text = "".join(event.text for event in of_type(Delta, events))
-    assert text.endswith(MESSAGE)
-    assert "<" not in text
-    assert of_type(FollowUps, events) == []
-    assert [event.reason for event in of_type(Finish, events)] == ["content_filter"]
-
-
-async def test_a_model_that_only_quotes_gets_neither_request() -> None:
-    """A model that only quotes gets neither rewriting nor follow-up questions, and notes say so."""
-    world = World(generator=scripted(["a << b >> c"], only_quotes=True))
-    events = await world.events(rewriting(follow_ups=True))
-    assert len(world.generator.prompts) == 1
-    assert "<<" not in world.generator.prompts[0].messages[0].text
-    assert [note.subject for note in of_type(Context, events)[0].notes] == [Subject.QUERY, Subject.PROMPT]
-    assert "".join(event.text for event in of_type(Delta, events)) == "a << b >> c"
-
-
-async def test_the_order_of_the_reranker_and_the_note_without_it() -> None:
-    """Passages have the order of the reranker's scores. Without scores the answer has a note."""
-    world, retrieval = World(), Retrieval(("docs",), top=3, semantic_ranker=True)
-    events = await world.events(turn(retrieval=retrieval))
-    assert [note.subject for note in of_type(Context, events)[0].notes] == [Subject.RESULTS]
-    first, second = world.retriever.indexes["docs"]
-    world.retriever.indexes["docs"] = [replace(first, reranker_score=1.0), replace(second, reranker_score=2.0)]
-    context = of_type(Context, await world.events(turn(retrieval=retrieval)))[0]
-    assert [passage.id for passage in context.passages] == ["p2", "p1"]
-    assert context.notes == ()
-    [kept] = of_type(Context, await world.events(turn(retrieval=replace(retrieval, minimum_reranker_score=1.5))))[
-        0
-    ].passages
-    assert kept.id == "p2"
-    world.retriever.not_reranked = "The reranker 'r' failed."
-    [note] = of_type(Context, await world.events(turn(retrieval=retrieval)))[0].notes
-    assert note.text == "The reranker 'r' failed: the order is that of the search."
-
-
-async def test_the_system_message_names_the_language() -> None:
-    """The system message names the language of the answer."""
-    world = World()
-    await world.events(turn(prompting=PromptOptions(language="de")))
-    assert prompts.IN_LANGUAGE.format("de") in world.generator.prompts[0].messages[0].text
-
-
-@pytest.mark.parametrize(
-    ("action", "expected"),
-    [
-        (Action.REPORT, '{"error": {"message": "no secret", "code": 400}}'),
-        (Action.REDACT, '{"error":{"message":"no [REDACTED]","code":400}}'),
-        (Action.BLOCK, f'{{"error":{{"message":"{WITHHELD}","type":"withheld"}}}}'),
-    ],
-)
-async def test_a_model_servers_refusal_is_judged(action: Action, expected: str) -> None:
-    """The refusal of a model server is judged as an answer, and its status stays."""
-    refusal = UpstreamRejected("refused", status=400, body='{"error": {"message": "no secret", "code": 400}}')
-    world = World(generator=FakeGenerator([refusal]))
-    with pytest.raises(UpstreamRejected) as caught:
-        await world.events(turn(detectors=Detectors(output=words(action))))
-    assert (caught.value.status, caught.value.body) == (400, expected)
-
-
-@pytest.mark.parametrize(
-    ("detectors", "unary"), [(Detectors(), True), (Detectors(output=words(Action.REDACT)), False)]
-)
-async def test_a_complete_answer_is_requested_without_a_stream(detectors: Detectors, unary: bool) -> None:
-    """A complete answer is requested without a stream unless output detectors judge it."""
-    world = World()
-    await world.events(turn(unary=True, detectors=detectors))
-    assert [prompt.unary for prompt in world.generator.prompts] == [unary]
-
-
-async def test_a_complete_answer_is_requested_with_the_redacted_messages() -> None:
-    """A complete answer is requested with the redacted messages and the other members unchanged."""
-    body = b'{"model":"m","stream":false,"messages":[{"role":"user","content":"a secret"}],"top_logprobs":1e400}'
-    answer = b'{"id": "x", "choices": [{"index": 0, "message": {"content": "ok", "refusal": null}}]}'
-    world = World(generator=FakeGenerator([[Completion(answer)]]))
-    events = await world.events(
-        turn(
-            "a secret",
-            style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
-            retrieval=Retrieval(),
-            parameters_json=b'{"top_logprobs":1e400}',
-            detectors=Detectors(
-                input=words(Action.REDACT, requested=True), output=words(Action.REDACT, requested=True)
-            ),
-            original=OriginalRequest(json=body, in_one_piece=True),
-        )
-    )
-    [prompt] = world.generator.prompts
-    assert (prompt.in_one_piece, prompt.messages[-1].text) == (True, "a [REDACTED]")
-    assert prompt.parameters_json == b'{"top_logprobs":1e400}'
-    assert of_type(Completion, events) == [Completion(answer)]
