@@ -78,7 +78,7 @@ async def test_the_health_route_works_at_the_limit(idle: bool) -> None:
                 writer.write(b"GET / HTTP/1.1\r\n")
                 await writer.drain()
             held.append((reader, writer))
-        await eventually(lambda: len(connections) == 5 and connections.waiting == (5 if idle else 0))
+        await eventually(lambda: len(connections) == 5 and len(connections._idle) == (5 if idle else 0))
         statuses = {}
         for path in ("/health", "/v1/models"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

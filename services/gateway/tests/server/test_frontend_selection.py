@@ -255,17 +255,6 @@ async def test_a_hidden_route_needs_a_credential(fakes: Any, settings: Settings,
     assert (hidden.status_code, "limits its indexes" in hidden.text) == (404, True)
 
 
-async def test_metrics_name_the_front_end(client: httpx.AsyncClient) -> None:
-    """The metrics count successes and failures of each front end."""
-    await client.post("/closed/chat", json=question())
-    await client.post("/closed/chat", json=question(index="secret"))
-    await client.get("/config")
-    lines = (await client.get("/metrics")).text.splitlines()
-    assert 'causeway_requests_total{frontend="closed",status="success"} 1.0' in lines
-    assert 'causeway_requests_total{frontend="closed",status="failure"} 1.0' in lines
-    assert 'causeway_requests_total{frontend="default",status="success"} 1.0' in lines
-
-
 async def test_a_mount_cannot_hide_a_route(fakes: Any, settings: Settings, tmp_path: Path) -> None:
     """A mount with the first segment of one of the gateway's paths is refused at the start."""
     segments = [

@@ -54,11 +54,6 @@ class Connections:
         """Return the number of open connections."""
         return len(self._open)
 
-    @property
-    def waiting(self) -> int:
-        """Return the number of connections without a request."""
-        return len(self._idle)
-
     def opened(self, connection: Connection) -> Place:
         """Add a new connection, which is idle. At the limit, close the connection that has been idle longest."""
         if len(self._open) >= self._limit and self._idle:
