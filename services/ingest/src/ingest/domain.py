@@ -296,10 +296,6 @@ class Failure:
     message: str
 
 
-EARLIER_JOBS_PENDING = Failure("UNAVAILABLE", "Jobs that were accepted earlier for the index have not ended yet.")
-"""The reason why a change of readers waits."""
-
-
 @dataclass(frozen=True, slots=True)
 class JobWarning:
     """A part of a file that could not be read, although the rest of the file was read.

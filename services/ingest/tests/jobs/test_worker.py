@@ -29,9 +29,9 @@ from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
 from ingest.documents.index_writer import IndexWriter
 from ingest.documents.ingestion import Ingestion
-from ingest.documents.report import Report
+from ingest.documents.report import EARLIER_JOBS_PENDING, Report
 from ingest.documents.text_ingestion import TextIngestion
-from ingest.domain import EARLIER_JOBS_PENDING, AccessJob, Document, Job, Outcome, State, Status
+from ingest.domain import AccessJob, Document, Job, Outcome, State, Status
 from ingest.jobs import worker
 from ingest.jobs.worker import Worker
 from ingest.parsing.content import NO_MEMBERS, MemberLimits, Part

@@ -10,10 +10,12 @@ from typing import Any, Self
 import structlog
 from servicekit.errors import Conflict, Unavailable
 
-from ingest.domain import EARLIER_JOBS_PENDING, Failure, Job, JobWarning, Outcome, Progress, State, Status
+from ingest.domain import Failure, Job, JobWarning, Outcome, Progress, State, Status
 from ingest.ports import Jobs
 
 _log = structlog.get_logger(__name__)
+EARLIER_JOBS_PENDING = Failure("UNAVAILABLE", "Jobs that were accepted earlier for the index have not ended yet.")
+"""The reason why a change of readers waits."""
 _INTERVAL = 0.2
 """Minimum seconds between two records of progress."""
 _TRIES = 10
