@@ -22,7 +22,7 @@ from servicekit.principal import Principal
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "100"))
 PATHS = ["/v1/chat/completions", *Stages().single_stage_paths(), *Stages().bare_paths()]
 STATUSES = {200, 400, 404, 413, 415}
 ORCHESTRATOR = [

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "100"))
 CONSOLE = {"/", "/console/{path:path}"}
 PAGES = {"/docs", "/docs/oauth2-redirect", "/static-offline-docs/{path:path}", "/openapi.json", *CONSOLE}
 ROUTES = [f"{route.method} {route.path.replace(':path}', '}')}" for route in TABLE if route.path not in PAGES]
