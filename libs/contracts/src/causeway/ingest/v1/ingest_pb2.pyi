@@ -281,7 +281,7 @@ class Job(_message.Message):
     """The worker is committing or has committed the results, so the job can no longer be cancelled. Never reset."""
     counted_attempts: _builtins.int
     """The number of attempts that count against the limit, including the current attempt. An attempt that ended
-    because of an unavailable dependency does not count.
+    because of an unavailable dependency or of earlier jobs for the same document does not count.
     """
     warning_count: _builtins.int
     """The number of all warnings, which may exceed the number of `warnings`."""
@@ -313,8 +313,8 @@ class Job(_message.Message):
 
     @_builtins.property
     def waiting_since(self) -> _timestamp_pb2.Timestamp:
-        """The time since when the job has waited for an unavailable dependency; see `error`. Absent if the job does not
-        wait.
+        """The time since when the job has waited for an unavailable dependency or for earlier jobs; see `error`. Absent if
+        the job does not wait.
         """
 
     @_builtins.property
