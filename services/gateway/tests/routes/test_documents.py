@@ -166,14 +166,6 @@ async def test_a_body_that_is_not_a_form_is_refused(client: httpx.AsyncClient, m
     assert response.json()["error"]["message"]
 
 
-async def test_an_incomplete_form_is_refused(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A truncated form is refused, and no file is submitted."""
-    body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a.md"', b"the beginning"))
-    response = await client.post("/documents", content=body[:-20], headers=headers)
-    assert response.status_code == 400
-    assert fakes.ingest.uploads == []
-
-
 async def test_a_form_without_its_last_boundary_is_refused(client: httpx.AsyncClient, fakes: Any) -> None:
     """A form without its last boundary is refused as a whole. The form parser would drop the incomplete part."""
     file = (b'name="file"; filename="a.md"', b"x")

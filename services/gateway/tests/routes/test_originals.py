@@ -188,15 +188,6 @@ async def test_a_page_in_the_path_is_ignored(http: httpx.AsyncClient) -> None:
     assert (await http.get("/content/a.pdf%23page=3")).status_code == 200
 
 
-@pytest.mark.parametrize("media", ["text/html", "image/svg+xml", "application/xhtml+xml"])
-async def test_active_documents_are_sandboxed(http: httpx.AsyncClient, fakes: Any, media: str) -> None:
-    """A document that can run scripts is sent with a sandbox policy."""
-    fakes.retriever.documents = {"docs": [document("a.html", media)]}
-    policy = (await http.get("/content/a.html")).headers["content-security-policy"]
-    assert policy.startswith("sandbox;")
-    assert "default-src 'none'" in policy
-
-
 @pytest.mark.parametrize(
     ("media", "sent"),
     [

@@ -31,8 +31,6 @@ class DetectorHealth:
         probes: One probe for each service.
         version: The platform's version.
         timeout: The time limit of each check, in seconds.
-        reuse_seconds: Seconds for which callers share a result, because callers without credentials could otherwise
-            cause many checks.
     """
 
     def __init__(
@@ -42,13 +40,13 @@ class DetectorHealth:
         *,
         version: str,
         timeout: float = 5.0,
-        reuse_seconds: float = 1.0,
     ) -> None:
         self._guardrails = guardrails
         self._probes = probes
         self._version = version
         self._timeout = timeout
-        self._shared_check = SingleFlight(self._services, reuse_seconds=reuse_seconds)
+        # Callers without credentials could otherwise cause many checks.
+        self._shared_check = SingleFlight(self._services)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI's signature
         """Serve one request."""
