@@ -9,10 +9,9 @@ from types import ModuleType
 
 import pytest
 from causeway_testing.retriever.bench import Bench
-from causeway_testing.retriever.qdrant import LocalConnection, serving
+from causeway_testing.retriever.qdrant import serving
 from causeway_testing.retriever.qdrant_server import running_server
 from causeway_testing.retriever.store import MemoryStore
-from qdrant_client import AsyncQdrantClient
 from retriever.concurrency.scheduler import Scheduler
 from retriever.ports.store import Store
 from retriever.stores.edge import payload_indexes
@@ -70,16 +69,15 @@ async def reopen(
     if kind == "edge-indexed":  # with payload indexes, which normally only large shards have
         monkeypatch.setattr(payload_indexes, "MAX_POINTS_WITHOUT_INDEXES", 0)
         kind = "edge"
-    memory, client = MemoryStore(), AsyncQdrantClient(":memory:")
-    if kind in ("qdrant-grpc", "qdrant-shared"):
+    if kind in ("qdrant", "qdrant-shared"):
         layout = Layout(shared=kind == "qdrant-shared")
-        async with serving(client) as server:
+        async with serving() as server:
             yield lambda: QdrantStore(Connection.from_url(server.url, None, 10.0), layout)
         return
+    memory = MemoryStore()
     stores: dict[str, Callable[[], Store]] = {
         "memory": lambda: memory,
         "edge": lambda: EdgeStore(tmp_path / "store", Scheduler()),
-        "qdrant": lambda: QdrantStore(LocalConnection(client, 10.0), Layout()),
         "example": lambda: example.FileStore(tmp_path / "store"),
     }
     yield stores[kind]

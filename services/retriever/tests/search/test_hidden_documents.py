@@ -26,7 +26,7 @@ QUERIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(params=["memory", "edge", "qdrant", "qdrant-grpc", "example"])
+@pytest.fixture(params=["memory", "edge", "qdrant", "example"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Parametrize the tests with all stores."""
     name: str = request.param

@@ -1,7 +1,7 @@
 """The contract of the store port, which the fake, the embedded engine, Qdrant and the store of docs/extending.md
 fulfil. The embedded engine has payload indexes in large indexes only (``edge-indexed``). The Qdrant server is the
-client's local mode, called in the process (``qdrant``) and over gRPC (``qdrant-grpc``), where indexes may share a
-collection (``qdrant-shared``).
+client's local mode, called over gRPC. Each index has its own collection (``qdrant``), or indexes share a collection
+(``qdrant-shared``).
 """
 
 import asyncio
@@ -32,7 +32,7 @@ NAME = keys.collection(SPEC.tenant, SPEC.name)
 HARBOUR = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "the of"]
 
 
-@pytest.fixture(params=kinds("memory", "edge", "edge-indexed", "qdrant", "qdrant-grpc", "qdrant-shared", "example"))
+@pytest.fixture(params=kinds("memory", "edge", "edge-indexed", "qdrant", "qdrant-shared", "example"))
 def kind(request: pytest.FixtureRequest) -> str:
     """Parametrize the tests with all stores."""
     name: str = request.param
@@ -637,6 +637,7 @@ def flipped(data: bytes) -> bytes:
     return data[:-10] + bytes([data[-10] ^ 1]) + data[-9:]
 
 
+@pytest.mark.parametrize("kind", kinds("memory", "edge", "qdrant", "example"))  # one for each reader of snapshots
 async def test_damaged_snapshots_are_refused(store: Store, collection: Collection, tmp_path: Path) -> None:
     """A snapshot with a missing, truncated or changed file is refused as an invalid path, and creates nothing."""
     await collection.publish()

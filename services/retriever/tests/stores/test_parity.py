@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from causeway_testing.retriever.qdrant import LocalConnection, serving
+from causeway_testing.retriever.qdrant import serving
 from causeway_testing.retriever.store import MemoryStore
 from embedding.cache import default_cache_dir
 from embedding.models import EmbeddingModels
-from qdrant_client import AsyncQdrantClient
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import AccessControl, Chunk, Document
 from retriever.domain.filter import Filter, MatchAny, Range
@@ -135,15 +134,14 @@ def assert_alike(found: dict[str, float], expected: dict[str, float], what: obje
 
 
 async def test_all_stores_rank_alike(corpus: Corpus, tmp_path: Path) -> None:
-    """For each query, filter and reader, the embedded engine and the stand-in of a Qdrant server, in the process
-    and over gRPC, find the same passages as the fake, which compares all vectors.
+    """For each query, filter and reader, the embedded engine and the stand-in of a Qdrant server find the same
+    passages as the fake, which compares all vectors.
     """
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serving())
         stores: dict[str, Store] = {
             "edge": EdgeStore(tmp_path, Scheduler()),
-            "qdrant": QdrantStore(LocalConnection(AsyncQdrantClient(":memory:"), 10.0), Layout()),
-            "qdrant-grpc": await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout()),
+            "qdrant": await QdrantStore.open(Connection.from_url(server.url, None, 10.0), Layout()),
         }
         plain = await stack.enter_async_context(filled(MemoryStore(), corpus))
         others = {name: await stack.enter_async_context(filled(store, corpus)) for name, store in stores.items()}

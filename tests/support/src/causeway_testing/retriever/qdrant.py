@@ -1,4 +1,4 @@
-"""A stand-in for a Qdrant server. The client's local mode executes the calls, in this process or over gRPC.
+"""A stand-in for a Qdrant server. The client's local mode executes the calls, which arrive over gRPC.
 
 With the stand-in, tests check that each call exists in the server's API and has valid arguments. They also check
 the effect of a call, as far as local mode behaves like the server. The stand-in ignores quantization and shards.
@@ -13,8 +13,6 @@ import grpc
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client import grpc as q
 from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc, grpc_to_payload
-from retriever.stores.qdrant.connection import Connection
-from retriever.stores.qdrant.node import Node
 
 from causeway_testing.retriever import qdrant_spaces
 from causeway_testing.servers import free_ports
@@ -25,25 +23,6 @@ T = TypeVar("T")
 Apply = Callable[[AsyncQdrantClient], Awaitable[T]]
 
 _Context = grpc.aio.ServicerContext[Any, Any]
-
-
-class LocalConnection(Connection):
-    """A connection to a client in local mode. The client outlives the store that uses it."""
-
-    def __init__(self, client: AsyncQdrantClient, seconds: float) -> None:
-        super().__init__([Node(client)], seconds)
-
-    async def check(self) -> None:
-        """Do nothing, because local mode has no version."""
-
-    async def write(self, method: Any, *args: Any, **options: Any) -> Any:
-        """Skip calls that local mode ignores with a warning."""
-        if method.__name__ == "create_payload_index":
-            return None
-        return await super().write(method, *args, **options)
-
-    async def aclose(self) -> None:
-        """Leave the client open."""
 
 
 class Internal(Exception):
@@ -108,13 +87,11 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(
-    client: AsyncQdrantClient | None = None, credentials: grpc.ServerCredentials | None = None
-) -> AsyncIterator[Server]:
+async def serving(credentials: grpc.ServerCredentials | None = None) -> AsyncIterator[Server]:
     """Start a server on a free loopback port, with TLS if there are credentials."""
     (port,) = free_ports(1)
     scheme = "http" if credentials is None else "https"
-    stand_in = Server(f"{scheme}://127.0.0.1:{port}", client or AsyncQdrantClient(":memory:"))
+    stand_in = Server(f"{scheme}://127.0.0.1:{port}", AsyncQdrantClient(":memory:"))
     server = await listen(stand_in, port, credentials)
     try:
         yield stand_in
