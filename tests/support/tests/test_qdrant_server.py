@@ -1,5 +1,7 @@
 """Tests of the code that starts a Qdrant server for tests, with the stand-in as the program."""
 
+import asyncio
+import contextlib
 import sys
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from retriever.domain.index import IndexSpec
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
+from servicekit.errors import Unavailable
 
 SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
 
@@ -44,7 +47,14 @@ async def test_one_node_keeps_its_data(program: Path, tmp_path: Path) -> None:
         await collection.put_record(Document("d", generation=1))
         node.kill()
         await node.start()
-        assert await collection.versions() == {"d": 1}
+        versions = None
+        async with asyncio.timeout(60):
+            # The renewal of leases may have met the killed server. Then gRPC waits before it connects again.
+            while versions is None:
+                with contextlib.suppress(Unavailable):
+                    versions = await collection.versions()
+                await asyncio.sleep(0.05)
+        assert versions == {"d": 1}
         await store.aclose()
 
 
