@@ -32,16 +32,18 @@ _DETAILS = ("auto", "low", "high", "original")
 _encode = msgspec.json.encode
 
 
-def listed(value: Any, path: str = "input") -> list[Any]:
-    """Return the items of an input. A text is one message of the user.
+def listed(value: Any) -> list[Any]:
+    """Return the items of an ``input``. A text is one message of the user, and None has no items.
 
     Raises:
         InvalidRequest: The value is neither a text nor a list.
     """
+    if value is None:
+        return []
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
     if not isinstance(value, list):
-        raise InvalidRequest(f"{path} must be a string or a list of items.", field=path)
+        raise InvalidRequest("input must be a string or a list of items.", field="input")
     return value
 
 

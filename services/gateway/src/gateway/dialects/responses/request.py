@@ -143,7 +143,7 @@ def read(body: bytes, before: Sequence[Item], cipher: ItemCipher, *, refuse_unkn
     if instructions := fields.text("instructions"):
         conversation.add({"role": "system", "content": instructions}, "instructions")
     items.read(before, conversation, "")
-    listed = items.listed(fields.get("input") if fields.get("input") is not None else [])
+    listed = items.listed(fields.get("input"))
     if not (listed or before):
         raise fields.invalid("input", "must be a string that is not empty, or a list of items")
     input_items = items.read(listed, conversation)
