@@ -54,13 +54,17 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
     return Response(encoded, status, headers, media_type=_JSON)
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of the work. Cancel the work if the client leaves.
+
+    Args:
+        receive: ASGI's ``receive``, after the whole body was read.
+        work: The work.
 
     Raises:
         Cancelled: The client left.
     """
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect(request.receive))
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():

@@ -52,7 +52,7 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
         if requested.dimensions is not None:
             openai_embeddings.check_dimensions(requested, await embedder.models(principal, deadline))
         vectors = await while_connected(
-            request, embedder.embed(principal, requested.model, requested.texts, deadline)
+            request.receive, embedder.embed(principal, requested.model, requested.texts, deadline)
         )
         state_of(request.scope).embedded = (vectors.model, vectors.tokens)
         return json_response(openai_embeddings.render(vectors, requested))

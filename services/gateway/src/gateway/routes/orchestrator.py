@@ -27,7 +27,7 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
         try:
             raw = fields.members(await _body(request))
             detection = parse(raw, headers_for_detectors(request.scope, passed_headers))
-            return await while_connected(request, findings(request, detection))
+            return await while_connected(request.receive, findings(request, detection))
         except CausewayError as error:
             refusal = errors.client_error(error, state_of(request.scope).frontend.guardrails_wire)
             raise refusal from error

@@ -3,16 +3,15 @@
 This route is a raw ASGI application, because a thousand clients may read concurrently.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from urllib.parse import parse_qs
 
 from servicekit.deadline import Deadline
-from servicekit.tasks import cancel_and_wait
+from servicekit.errors import Cancelled
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.routes.body import wait_for_disconnect
+from gateway.routes.body import while_connected
 from gateway.routes.response_reading import ResponseReading
 from gateway.server.request_state import state_of
 from gateway.server.responses import STREAM_HEADERS
@@ -49,14 +48,8 @@ class ResponseStream:
         state, name = state_of(scope), scope["path_params"]["response_id"]
         found = await self._reading.find(state.principal, state.frontend, name, Deadline.after(self._timeout))
         async with aclosing(await self._reading.stream(state.principal, found, after)) as events:
-            sending = asyncio.ensure_future(_send(events, send))
-            leaving = asyncio.ensure_future(wait_for_disconnect(receive))
-            try:
-                await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                await cancel_and_wait(sending, leaving)
-            if not sending.cancelled():
-                sending.result()
+            with suppress(Cancelled):  # the client left
+                await while_connected(receive, _send(events, send))
 
 
 async def _send(events: AsyncGenerator[bytes, None], send: Send) -> None:

@@ -99,7 +99,7 @@ def router(
 
     async def finish(request: Request, principal: Principal, job: Job) -> Job:
         deadline = Deadline.after(index_timeout)
-        finished = while_connected(request, texts.finished(principal, job, deadline))
+        finished = while_connected(request.receive, texts.finished(principal, job, deadline))
         return await unless_draining(draining, finished, job)
 
     @routes.post(
