@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -12,14 +13,23 @@ import pytest
 from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.triton import triton_server
 from embedding.build import build
-from embedding.cache import GRAPH, TOKENIZER, model_directory
+from embedding.cache import GRAPH, TOKENIZER, default_cache_dir, model_directory
 from embedding.minilm import MiniLmEmbedder
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a cache with both graphs, built from the installed weights."""
+    """Return a cache with the bundled model of this machine, which `make setup` has built."""
     directory = tmp_path_factory.mktemp("cache")
+    built = build(default_cache_dir(os.environ)).directory
+    (directory / built.name).symlink_to(built)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def built_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a cache with both graphs, built from the installed weights by the current code."""
+    directory = tmp_path_factory.mktemp("built")
     build(directory, "int8")
     build(directory, "fp32")
     return directory

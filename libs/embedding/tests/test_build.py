@@ -14,11 +14,11 @@ from embedding.weights import ModelFiles, find_minilm_files
 pytestmark = pytest.mark.slow
 
 
-def test_building_again_changes_nothing(cache: Path) -> None:
+def test_building_again_changes_nothing(built_cache: Path) -> None:
     """If the graph exists, a build neither writes anything nor needs the weights."""
-    directory = model_directory(cache, "int8")
+    directory = model_directory(built_cache, "int8")
     before = {file.name: file.stat().st_mtime_ns for file in directory.iterdir()}
-    built = build(cache, files=ModelFiles(weights=Path("gone"), tokenizer=Path("gone")))
+    built = build(built_cache, files=ModelFiles(weights=Path("gone"), tokenizer=Path("gone")))
     assert built.directory == directory
     assert not built.created
     assert {file.name: file.stat().st_mtime_ns for file in directory.iterdir()} == before
@@ -51,9 +51,9 @@ def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
     MiniLmEmbedder.load(tmp_path)
 
 
-def test_others_may_read_the_cache(tmp_path: Path, cache: Path) -> None:
+def test_others_may_read_the_cache(tmp_path: Path, built_cache: Path) -> None:
     """Services of other users can read the cache: all users may read its directory and files."""
-    directory = model_directory(cache, "int8")
+    directory = model_directory(built_cache, "int8")
     assert directory.stat().st_mode & 0o055 == 0o055
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in directory.iterdir())
 

@@ -148,7 +148,7 @@ def test_a_bundled_model_that_is_not_built_is_reported(tmp_path: Path) -> None:
             open_models(file, tmp_path / "no cache")
 
 
-def test_a_model_without_prefixes_has_one_embedder(cache: Path) -> None:
+def test_a_model_without_prefixes_has_one_embedder() -> None:
     """For a model without prefixes, its three views are the embedder itself."""
     embedder = HashingEmbedder()
     model = EmbeddingModel.of(embedder)
