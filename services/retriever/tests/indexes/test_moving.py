@@ -24,6 +24,8 @@ from servicekit.tasks import cancel_and_wait
 
 LEASE = 1.0
 """The lease of a killed process, short so that the others soon take over."""
+TAKEOVER_LEASE = 5.0
+"""The lease of the process that takes over. It waits for 0.4 of this time before it treats a lease as abandoned."""
 DOCUMENTS = 6
 
 
@@ -58,10 +60,12 @@ class Dying(Connection):
 
 
 @asynccontextmanager
-async def process(server: Server, layout: Layout, dies_after: int | None = None) -> AsyncIterator[QdrantStore]:
+async def process(
+    server: Server, layout: Layout, dies_after: int | None = None, *, lease_seconds: float = 30.0
+) -> AsyncIterator[QdrantStore]:
     """Open a process's store."""
     connection = Dying.from_url(server.url, None, 10.0)
-    store = await QdrantStore.open(connection, layout, 30.0 if dies_after is None else LEASE)
+    store = await QdrantStore.open(connection, layout, lease_seconds)
     assert isinstance(connection, Dying)
     connection.left = 10**9 if dies_after is None else dies_after
     try:
@@ -160,7 +164,7 @@ async def test_a_killed_move_is_repeated(writes: int) -> None:
     """After a killed move the index is unchanged, another process completes the move, and no point is left over."""
     async with served() as (server, bench):
         before, points = await content(bench), await points_left(server)
-        async with process(server, Layout(shared=True), writes) as killed:
+        async with process(server, Layout(shared=True), writes, lease_seconds=LEASE) as killed:
             dying = asyncio.create_task(move_all(killed))
             async with asyncio.timeout(60):
                 connection = killed._connection
@@ -168,7 +172,7 @@ async def test_a_killed_move_is_repeated(writes: int) -> None:
                 while connection.left >= 0 and not dying.done():  # noqa: ASYNC110  # no event signals it
                     await asyncio.sleep(0.01)
             assert await content(bench) == before
-            async with process(server, Layout(shared=True)) as mover:
+            async with process(server, Layout(shared=True), lease_seconds=TAKEOVER_LEASE) as mover:
                 await move_until_done(mover)
                 assert await content(bench) == before
                 assert await mover.indexes_to_move() == []

@@ -22,6 +22,10 @@ OTHER = Principal("other", roles=("admin",))
 READER = Principal(LOCAL.tenant, roles=("ask",))
 
 
+in_memory = pytest.mark.parametrize("kind", ["memory"])
+"""For tests of directories, which do not depend on the store."""
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Return the directory of snapshots."""
@@ -69,6 +73,7 @@ async def test_an_absolute_path_below_the_directory(bench: Bench, snapshots: Sna
         await snapshots.load(OTHER, str(place), INDEX, overwrite=False)
 
 
+@in_memory
 async def test_several_indexes_at_one_path(bench: Bench, snapshots: Snapshots) -> None:
     """Each index has its own directory below the path, for any depth of the path and for the root."""
     for name in (INDEX, "other"):
@@ -300,6 +305,7 @@ async def test_a_loaded_index_survives_a_restart(reopen: Callable[[], Store], ro
     await bench.aclose()
 
 
+@in_memory
 async def test_snapshots_are_listed_and_deleted(bench: Bench, snapshots: Snapshots, root: Path) -> None:
     """A tenant lists its own snapshots by path, damaged ones too. Deleting one removes it and its empty directories
     only.
