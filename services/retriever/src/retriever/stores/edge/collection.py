@@ -130,7 +130,7 @@ class EdgeCollection:
         limit: int,
         scope: Scope,
         ids: Sequence[str] | None,
-        params: edge.SearchParams | None = None,
+        params: edge.SearchParams | None,
     ) -> dict[str, float]:
         request = edge.QueryRequest(
             limit=limit,
@@ -257,7 +257,16 @@ class EdgeCollection:
 
     async def document_ids(self, scope: Scope) -> list[str]:
         """Return the ids of records, read in slices."""
-        return await self._ids(schema.scope_filter(scope, payload.DOCUMENT))
+        condition = schema.scope_filter(scope, payload.DOCUMENT)
+        ids: list[str] = []
+        offset: Any = None
+        while True:
+            async with self._scheduler.slice():
+                page = edge.ScrollRequest(offset=offset, limit=_READ_SLICE, filter=condition, with_payload=[_ID])
+                points, offset = self._shard.scroll(page)
+                ids += [(point.payload or {})[_ID] for point in points]
+            if offset is None:
+                return ids
 
     async def count_documents(self, scope: Scope) -> int:
         """Return the number of records in scope."""
@@ -333,17 +342,6 @@ class EdgeCollection:
             vectors = self._live.current().vectors
             done = await self._builder.build("persist", working_directory / "copy", directory, self.spec, vectors)
         return done.contents
-
-    async def _ids(self, condition: edge.Filter) -> list[str]:
-        ids: list[str] = []
-        offset: Any = None
-        while True:
-            async with self._scheduler.slice():
-                page = edge.ScrollRequest(offset=offset, limit=_READ_SLICE, filter=condition, with_payload=[_ID])
-                points, offset = self._shard.scroll(page)
-                ids += [(point.payload or {})[_ID] for point in points]
-            if offset is None:
-                return ids
 
     @property
     def _shard(self) -> edge.EdgeShard:
