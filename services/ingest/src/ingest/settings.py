@@ -33,7 +33,9 @@ class Settings(OriginalSettings, GrpcServiceSettings):
         "the bundled model.",
     )
     model_cache: Path | None = Field(
-        None, description="Directory of the bundled embedding model. Unset: the user's cache directory."
+        None,
+        description="Directory of the local embedding models, which `make setup` and `make multilingual` build. "
+        "Unset: the user's cache directory.",
     )
 
     ingest_jobs: int = Field(

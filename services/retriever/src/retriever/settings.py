@@ -26,7 +26,8 @@ class RetrieverSettings(StoreSettings, GrpcServiceSettings):
     )
     model_cache: Path | None = Field(
         None,
-        description="Directory of the bundled embedding model. Unset: the user's cache directory.",
+        description="Directory of the local embedding models, which `make setup` and `make multilingual` build. "
+        "Unset: the user's cache directory.",
     )
     retriever_embedding_threads: int = Field(2, ge=1, description="Queries that are embedded concurrently.")
     snapshot_dir: Path | None = Field(

@@ -19,8 +19,8 @@ class QdrantSettings(StoreSettings):
 
     qdrant_url: str | None = Field(
         None,
-        description="A Qdrant server, `http://host:6334`, with the port of its gRPC (docs/qdrant.md); "
-        "none: the embedded engine.",
+        description="URL of a Qdrant server with its gRPC port, `http://host:6334` (docs/qdrant.md); none: the "
+        "embedded engine.",
     )
     qdrant_hosts: str = Field(
         "",
