@@ -85,9 +85,15 @@ async def _wait_for_key(http: httpx.AsyncClient, headers: Mapping[str, str]) -> 
 
 @pytest.fixture(params=list(PROXIES))
 def proxy(request: pytest.FixtureRequest) -> str:
-    """Return the name of a proxy."""
+    """Return the name of a proxy. If the proxy is not installed, skip the test before it scripts the model."""
     name: str = request.param
+    _skip_if_missing(name)
     return name
+
+
+def _skip_if_missing(name: str) -> None:
+    if PROXIES[name].executable is None:
+        pytest.skip(f"{name} is not installed: there is no program '{PROXIES[name].program}' on the path")
 
 
 @pytest.fixture(scope="session")
@@ -99,8 +105,7 @@ def start_proxy(platform: Platform, tmp_path_factory: pytest.TempPathFactory) ->
     documented = configurations(PAGE.read_text())
 
     def start(name: str, *changes: tuple[str, str]) -> AbstractAsyncContextManager[int]:
-        if PROXIES[name].executable is None:
-            pytest.skip(f"{name} is not installed: there is no program '{PROXIES[name].program}' on the path")
+        _skip_if_missing(name)
         configuration = documented[name]
         for old, new in changes:
             assert old in configuration, f"the page's configuration of {name} has no {old!r}"
