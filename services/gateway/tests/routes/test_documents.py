@@ -163,7 +163,9 @@ async def test_a_body_that_is_not_a_form_is_refused(client: httpx.AsyncClient, m
     headers = {"content-type": media} if media else {}
     response = await client.post("/documents", content=b"--x\r\n\r\n--x--\r\n", headers=headers)
     assert response.status_code == status
-    assert response.json()["error"]["message"]
+    message = response.json()["error"]["message"]
+    assert message
+    assert ("and is missing." in message) == (not media)
 
 
 async def test_a_form_without_its_last_boundary_is_refused(client: httpx.AsyncClient, fakes: Any) -> None:

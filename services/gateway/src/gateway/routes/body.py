@@ -21,6 +21,12 @@ def media_type_of(headers: Mapping[str, str]) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+def unsupported_media(accepted: str, media: str) -> UnsupportedMedia:
+    """Return the error for a body whose media type is not one of the accepted types, or is missing."""
+    sent = f"not {media}" if media else "and is missing"
+    return UnsupportedMedia(f"Content-Type must be {accepted}, {sent}.", field="content-type")
+
+
 async def json_body(request: Request) -> bytes:
     """Return the unparsed body. The request keeps no copy of the body.
 
@@ -30,7 +36,7 @@ async def json_body(request: Request) -> bytes:
     """
     media = media_type_of(request.headers)
     if media not in (_JSON, "") and not media.endswith("+json"):
-        raise UnsupportedMedia(f"Content-Type must be application/json, not {media}.", field="content-type")
+        raise unsupported_media(_JSON, media)
     try:
         return b"".join([piece async for piece in request.stream()])
     except ClientDisconnect:

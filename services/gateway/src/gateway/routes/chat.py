@@ -17,7 +17,6 @@ from servicekit.errors import (
     DeadlineExceeded,
     Internal,
     MethodNotAllowed,
-    UnsupportedMedia,
     http_status,
 )
 from servicekit.tasks import cancel_and_wait
@@ -31,7 +30,7 @@ from gateway.dialects.responses.exchange import ResponsesExchange
 from gateway.domain import Batch, Done
 from gateway.routes.answer_messages import begin_stream, server_timing, write
 from gateway.routes.background import Acceptance
-from gateway.routes.body import headers_for_detectors, wait_for_disconnect
+from gateway.routes.body import headers_for_detectors, unsupported_media, wait_for_disconnect
 from gateway.routes.citation_links import CitationLinks, without_links
 from gateway.routes.heartbeat import Heartbeat
 from gateway.routes.logged_answers import LoggedAnswer
@@ -296,9 +295,7 @@ async def _body(scope: Scope, receive: Receive, accepted: Media) -> bytes:
     is_accepted = media == JSON or media.endswith(b"+json") or (accepted.accepts_forms and media == _FORM)
     if not is_accepted and (media or accepted.requires_json_type):
         names = "application/json or multipart/form-data" if accepted.accepts_forms else "application/json"
-        raise UnsupportedMedia(
-            f"Content-Type must be {names}, not {media.decode('latin-1')}.", field="content-type"
-        )
+        raise unsupported_media(names, media.decode("latin-1"))
     pieces = []
     more = True
     while more:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from servicekit.deadline import Deadline
-from servicekit.errors import DeadlineExceeded, MethodNotAllowed, UnsupportedMedia
+from servicekit.errors import DeadlineExceeded, MethodNotAllowed
 from servicekit.tasks import cancel_and_wait
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -24,7 +24,7 @@ from gateway.dialects.mcp.registration import PATH
 from gateway.identity.caller import Caller
 from gateway.ports.documents import Catalogue
 from gateway.ports.index_management import Indexes
-from gateway.routes.body import headers_for_detectors, media_type_of, wait_for_disconnect
+from gateway.routes.body import headers_for_detectors, media_type_of, unsupported_media, wait_for_disconnect
 from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import state_of
 from gateway.server.responses import JSON, respond
@@ -221,9 +221,7 @@ def _require_json(headers: Headers) -> None:
     """Refuse other media types. The package `mcp` would refuse them with plain text instead of a message."""
     media = media_type_of(headers)
     if media != _JSON_MEDIA:
-        raise UnsupportedMedia(
-            f"Content-Type must be {_JSON_MEDIA}, not {media or 'missing'}.", field="content-type"
-        )
+        raise unsupported_media(_JSON_MEDIA, media)
 
 
 def _parse(body: bytes) -> "_Message":

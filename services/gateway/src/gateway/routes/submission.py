@@ -8,13 +8,13 @@ import msgspec
 from fastapi import Request, UploadFile
 from servicekit import keys
 from servicekit.allowed_urls import AllowedUrls, document_name
-from servicekit.errors import Cancelled, InvalidRequest, PayloadTooLarge, PermissionDenied, UnsupportedMedia
+from servicekit.errors import Cancelled, InvalidRequest, PayloadTooLarge, PermissionDenied
 from starlette.requests import ClientDisconnect
 
 from gateway.dialects.json_fields import Fields, members, value
 from gateway.dialects.ragengine import documents as ragengine
 from gateway.domain.documents import Upload
-from gateway.routes.body import media_type_of
+from gateway.routes.body import media_type_of, unsupported_media
 from gateway.routes.uploads import file_names
 
 _JSON = "application/json"
@@ -71,7 +71,7 @@ def media_type(request: Request) -> str:
     """
     media = media_type_of(request.headers)
     if media not in (_FORM, _JSON):
-        raise UnsupportedMedia(f"Content-Type must be {_FORM} or {_JSON}, not {media}.", field="content-type")
+        raise unsupported_media(f"{_FORM} or {_JSON}", media)
     return media
 
 

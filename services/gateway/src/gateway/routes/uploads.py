@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from fastapi import Request, UploadFile
 from servicekit import keys
 from servicekit.deadline import Deadline
-from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited, UnsupportedMedia
+from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited
 
-from gateway.routes.body import media_type_of
+from gateway.routes.body import media_type_of, unsupported_media
 
 _MAX_NAME_LENGTH = 512
 _PLAIN_TEXT_SUFFIXES = (".txt", ".md", ".markdown")
@@ -28,7 +28,7 @@ def require_form(request: Request) -> None:
     """
     media = media_type_of(request.headers)
     if media != "multipart/form-data":
-        raise UnsupportedMedia(f"Content-Type must be multipart/form-data, not {media}.", field="content-type")
+        raise unsupported_media("multipart/form-data", media)
 
 
 def file_names(files: Sequence[UploadFile]) -> list[str]:
