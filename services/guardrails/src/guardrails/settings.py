@@ -38,7 +38,9 @@ class Settings(GrpcServiceSettings):
         "service does not offer `pii`.",
     )
     model_cache: Path | None = Field(
-        None, description="Directory of the bundled embedding model. Unset: the user's cache directory."
+        None,
+        description="Directory of the local embedding models, which `make setup` and `make multilingual` build. "
+        "Unset: the user's cache directory.",
     )
     guardrails_detectors_file: Path | None = Field(
         None, description="YAML file of remote detectors; reloaded when it changes."
