@@ -1,11 +1,12 @@
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from causeway.cli.answers import Job
 from causeway.cli.client import Client
-from causeway.cli.errors import Unreachable
-from causeway.cli.ingesting import Outcome, Source, find, ingest
+from causeway.cli.errors import CommandError, Unreachable
+from causeway.cli.ingesting import Outcome, ProgressTimer, Source, find, ingest, wait_for_job
 
 
 class Watcher:
@@ -33,6 +34,45 @@ async def test_a_job_is_followed_to_its_end(gateway: Any, tmp_path: Path) -> Non
     assert outcome.ok
     states = [what for _, what in watcher.events]
     assert states == ["started", "queued", "parsing", "indexing", "indexing", "succeeded", "finished: succeeded"]
+
+
+class OneWorker:
+    """A library whose single worker processes a long job before the other jobs; each of its pages takes 100 s."""
+
+    def __init__(self, pages: int) -> None:
+        self.now = 0.0
+        self._long = iter(
+            [*(Job("long", "parsing", pages_done=page) for page in range(1, pages)), Job("long", "succeeded")]
+        )
+        self._behind = iter([Job("behind", "succeeded")])
+        self._is_done = False
+
+    async def job(self, job_id: str) -> Job:
+        if job_id == "long":
+            self.now += 100
+            job = next(self._long)
+            self._is_done = job.has_ended
+            return job
+        return next(self._behind) if self._is_done else Job("behind", "queued")
+
+
+async def test_a_job_behind_a_long_job_does_not_fail() -> None:
+    """A job waits in the queue for longer than the patience while another job of the same timer makes progress."""
+    library: Any = OneWorker(pages=6)
+    timer = ProgressTimer(250, clock=lambda: library.now)
+    jobs = await asyncio.gather(
+        *(wait_for_job(library, Job(job_id, "queued"), timer=timer) for job_id in ("long", "behind"))
+    )
+    assert [job.state for job in jobs] == ["succeeded", "succeeded"]
+    assert library.now > timer.patience
+
+
+async def test_jobs_without_progress_fail() -> None:
+    """If no job makes progress for longer than the patience, the wait for each of them fails."""
+    library: Any = OneWorker(pages=6)
+    timer = ProgressTimer(250, clock=iter(range(0, 10_000, 100)).__next__)
+    with pytest.raises(CommandError, match="job behind is queued, and no job has made progress for 250 s"):
+        await wait_for_job(library, Job("behind", "queued"), timer=timer)
 
 
 async def test_a_busy_platform_delays_a_job(gateway: Any, tmp_path: Path) -> None:

@@ -100,6 +100,30 @@ def iterate_sources(paths: Iterable[Path]) -> Iterator[Source]:
                     yield Source(found, keys.file_name(found.relative_to(path).as_posix()))
 
 
+class ProgressTimer:
+    """Measures the time since the last progress of several jobs.
+
+    The jobs share a timer, because a queued job makes no progress while the workers process the jobs before it.
+
+    Args:
+        patience: Maximum seconds without progress of any of the jobs.
+        clock: Returns seconds of a monotonic clock.
+    """
+
+    def __init__(self, patience: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.patience = patience
+        self._clock = clock
+        self._progressed_at = clock()
+
+    def restart(self) -> None:
+        """Record that one of the jobs has made progress."""
+        self._progressed_at = self._clock()
+
+    def has_expired(self) -> bool:
+        """Return whether no job has made progress for longer than the patience."""
+        return self._clock() - self._progressed_at > self.patience
+
+
 async def ingest(
     client: Client,
     index: str,
@@ -119,7 +143,8 @@ async def ingest(
         sources: The files.
         watcher: Receives the progress.
         at_once: The maximum number of files that are ingested concurrently.
-        patience: Seconds without progress after which the outcome of a file is a failure. The job continues.
+        patience: Seconds without progress of any file after which the waiting files count as failed. Their jobs
+            continue.
         stored: The documents of the index, by name. Files with the same content are not sent.
         pictures: Whether to store pictures of the pages.
 
@@ -131,6 +156,7 @@ async def ingest(
     """
     outcomes: dict[Source, Outcome] = {}
     waiting = iter(sources)
+    timer = ProgressTimer(patience)
 
     async def ingest_one(source: Source) -> Outcome:
         watcher.started(source)
@@ -139,7 +165,7 @@ async def ingest(
                 return Outcome(source, "unchanged")
             job = await client.upload(index, source.name, source.path, pictures=pictures)
             on_change = functools.partial(watcher.updated, source)
-            job = await wait_for_job(Library(client), job, on_change, patience=patience)
+            job = await wait_for_job(Library(client), job, on_change, timer=timer)
         except OSError as error:
             return Outcome(source, "failed", "UNREADABLE_FILE", error.strerror or str(error))
         except CommandError as error:
@@ -172,7 +198,11 @@ def _sha256(path: Path) -> str:
 
 
 async def wait_for_job(
-    library: Library, job: Job, on_change: Callable[[Job], None] = lambda _: None, *, patience: float = 600.0
+    library: Library,
+    job: Job,
+    on_change: Callable[[Job], None] = lambda _: None,
+    *,
+    timer: ProgressTimer | None = None,
 ) -> Job:
     """Wait until a job has ended; return the job.
 
@@ -180,21 +210,26 @@ async def wait_for_job(
         library: The platform's contents.
         job: The accepted job.
         on_change: Called with the job at the start and after each change.
-        patience: Maximum seconds without a change.
+        timer: Measures the time without progress. None: only this job counts.
 
     Raises:
-        CommandError: The job did not change in time. It continues on the platform.
+        CommandError: The timer has expired. The job continues on the platform.
     """
-    poll, changed_at = _FIRST_POLL_SECONDS, time.monotonic()
+    timer = timer or ProgressTimer()
+    poll = _FIRST_POLL_SECONDS
+    timer.restart()
     on_change(job)
     while not job.has_ended:
         await asyncio.sleep(poll)
         before, job = job, await library.job(job.id)
         if job != before:
-            poll, changed_at = _FIRST_POLL_SECONDS, time.monotonic()
+            poll = _FIRST_POLL_SECONDS
+            timer.restart()
             on_change(job)
-        elif time.monotonic() - changed_at > patience:
-            raise CommandError(f"job {job.id} is {job.state} and has made no progress for {patience:g} s")
+        elif timer.has_expired():
+            raise CommandError(
+                f"job {job.id} is {job.state}, and no job has made progress for {timer.patience:g} s; it continues"
+            )
         else:
             poll = min(poll * 1.5, _MAX_POLL_SECONDS)
     return job

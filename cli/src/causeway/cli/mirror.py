@@ -27,7 +27,7 @@ class SyncOptions:
     Attributes:
         index: The index.
         at_once: The maximum number of files that are ingested concurrently.
-        patience: The seconds without progress after which a file counts as failed.
+        patience: The seconds without progress of any file after which the waiting files count as failed.
         pictures: Whether to store pictures of pages. The command then sends each file, because only the platform
             can determine the missing pictures.
         delete_missing: Whether to delete documents that were uploaded as files and whose file does not exist.

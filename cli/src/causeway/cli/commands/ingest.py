@@ -28,7 +28,11 @@ AtOnce = Annotated[
 ]
 Patience = Annotated[
     float,
-    typer.Option(min=1, metavar="SECONDS", help="Seconds without progress after which a file counts as failed."),
+    typer.Option(
+        min=1,
+        metavar="SECONDS",
+        help="Seconds without progress of any file after which the waiting files count as failed.",
+    ),
 ]
 
 Pictures = Annotated[
