@@ -91,8 +91,8 @@ class RecordedPage:
 
     def check(self) -> None:
         """Check that the page is accessible by axe's rules, in light and dark."""
+        self.page.evaluate(AXE.read_text())
         for _ in ("light", "dark"):
-            self.page.evaluate(AXE.read_text())
             found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
             violations = [
                 f"{each['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
