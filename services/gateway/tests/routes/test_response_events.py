@@ -247,9 +247,10 @@ async def test_a_read_ends_the_response_of_a_dead_gateway(
 
 
 async def test_a_stream_ends_the_response_of_a_dead_gateway(
-    leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any
+    leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any, monkeypatch: Any
 ) -> None:
     """A stream that waits for a gateway that died ends with `response.failed`."""
+    monkeypatch.setattr(feed, "_SILENT_SECONDS", 0.05)
     fakes.generator.gate = asyncio.Event()
     received, serving = await leaving(input="When?", stream=True)
     name = responses.events(received)[0].response.id
@@ -374,8 +375,9 @@ async def test_a_log_with_missing_events_is_refused(client: httpx.AsyncClient, f
     assert (await client.get(path)).status_code == 200
 
 
-async def test_a_reader_restores_the_last_event(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_reader_restores_the_last_event(client: httpx.AsyncClient, fakes: Any, monkeypatch: Any) -> None:
     """A reader restores the last event if the gateway died between storing the response and writing the event."""
+    monkeypatch.setattr(feed, "_SILENT_SECONDS", 0.05)
     answer = (await client.post(PATH, json={"input": "When?"})).json()
     [log] = fakes.response_log.logs.values()
     whole = b"".join(entry.data for entry in log)

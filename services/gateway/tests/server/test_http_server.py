@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from causeway_testing.servers import eventually
+from gateway.server import http_protocol
 from gateway.server.connections import Connections
 from gateway.server.http_protocol import HttpLimits
 from gateway.server.http_server import HttpServer, listen
@@ -102,8 +103,9 @@ async def test_a_stopping_server_serves_accepted_connections() -> None:
         assert b"connection: close" in answered.lower()
 
 
-async def test_a_stopping_server_closes_a_silent_connection() -> None:
+async def test_a_stopping_server_closes_a_silent_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopping server closes a silent connection before the grace period ends."""
+    monkeypatch.setattr(http_protocol, "_FIRST_REQUEST_SECONDS", 0.1)
     async with stopping() as (reader, _):
         assert await asyncio.wait_for(reader.read(), 30) == b""
 
