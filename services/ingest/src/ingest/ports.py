@@ -47,7 +47,9 @@ class Originals(Protocol):
         ...
 
     async def put(self, object_name: str, source: Path, info: DownloadInfo) -> None:
-        """Store a fetched original with the facts about it. An existing object is not replaced.
+        """Store an original that the worker has fetched or unpacked, with the facts about it.
+
+        An existing object is not replaced.
 
         Raises:
             Unavailable: The store does not answer, or is full.
@@ -142,13 +144,14 @@ class Parser(Protocol):
         Args:
             path: The file.
             sourcefile: The name of the document. Its suffix can determine the format.
-            pictures: Whether the pages have pictures.
+            pictures: Whether the parser draws pictures of the pages.
             members: The limits of the files within the file.
             ocr: Whether text in images is recognised.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
             Unavailable: A child process does not start.
+            ParserDefect: The parser has a defect.
         """
         ...
 
@@ -169,7 +172,9 @@ class Index(Protocol):
         ...
 
     async def find(self, job: Job, document_id: str) -> Document | None:
-        """Return the current version of a document in the job's index, or None.
+        """Return the current version of a document in the job's index.
+
+        Return None if the document does not exist, or the job's principal may not see it.
 
         Raises:
             Unavailable, DeadlineExceeded: The retriever does not answer.
@@ -205,7 +210,7 @@ class Index(Protocol):
         Args:
             job: The job with the index and the principal.
             document: The document with its generation.
-            space: The vector space; a new index is created for it.
+            space: The vector space of the batches. If the index does not exist, it is created with this space.
             batches: The chunks, at most 64 in a batch. They are read at the speed of the retriever.
             seconds: Time limit.
 
@@ -218,7 +223,7 @@ class Index(Protocol):
         ...
 
     async def members(self, job: Job, document_id: str) -> list[Document]:
-        """Return the documents that were files within a document, in the job's index.
+        """Return the documents that were files directly within a document, in the job's index.
 
         Raises:
             Unavailable, DeadlineExceeded: The retriever does not answer.
@@ -334,5 +339,5 @@ class Queue(Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop taking jobs, and wait for a running `take`. Jobs that are returned later go to other workers."""
+        """Stop taking jobs, and wait for a running `take`. Jobs that are redelivered later go to other workers."""
         ...

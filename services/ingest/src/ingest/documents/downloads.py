@@ -41,7 +41,7 @@ class Downloads:
             report: The report of the job.
 
         Raises:
-            CausewayError: As `ports.Web.fetch`, `ports.Originals.fetch` and `ports.Originals.put`.
+            CausewayError: As `ports.Web.fetch`, and as `fetch`, `put` and `download_info` of `ports.Originals`.
             OwnershipLost: Another worker runs the job, or the job has ended.
         """
         await report.record_progress(Progress(fetching=True), State.PARSING)

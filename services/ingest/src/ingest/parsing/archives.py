@@ -39,8 +39,9 @@ class Entry:
 def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Iterator[Part]:
     """Yield the head of an archive, its files, and a page that lists them.
 
-    Hidden files are skipped. An empty file is only listed. A file that cannot be unpacked or is too large is an
-    omission. The files that exceed the request's limits on files within a file are one omission together.
+    Hidden files, and system files of macOS and Windows, are skipped. An empty file is only listed. A file that
+    cannot be unpacked or is too large is an omission. The files that exceed the request's limits on files within a
+    file are one omission together.
 
     Raises:
         TooLarge: The compression ratio is too high, or there are too many entries.

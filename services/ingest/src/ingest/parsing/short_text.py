@@ -22,7 +22,9 @@ _PLAIN_TEXT = FORMATS[-1]
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 """Control characters. The beginning of every container format, including ZIP, has at least one of them."""
 _SIGNATURE = re.compile(rb"%PDF-|%!PS|<svg|ustar|RIFF")
-"""Signatures of formats without control characters, which `ingest.parsing.detect` refuses in a text file."""
+"""Signatures of formats that may have no control characters. `ingest.parsing.detect` refuses a text file that
+begins as one of these formats.
+"""
 
 
 def is_short_text(request: Request) -> bool:
@@ -42,7 +44,8 @@ def parts(content: bytes, suffix: str, max_characters: int) -> Sequence[Part] | 
     Args:
         content: The bytes of the file.
         suffix: The suffix of the file's name.
-        max_characters: Maximum number of characters. The parsing child refuses a longer text.
+        max_characters: Maximum number of characters. The parsing child refuses a longer text. Here it limits the
+            bytes, because a text has at least as many bytes as characters.
     """
     if format_by_suffix(suffix.lower()) is not _PLAIN_TEXT or not 0 < len(content) <= min(
         MAX_BYTES, max_characters

@@ -23,15 +23,15 @@ def package(tmp_path: Path, parts: dict[str, bytes]) -> Path:
     [
         ({"a.xml": b" " * (MEMORY // 4 + 1)}, TooLarge, "text unpacks to 262145 bytes. The limit is 262144"),
         ({"a.png": b" " * (MEMORY // 2 + 1)}, TooLarge, "document unpacks to 524289 bytes. The limit is 524288"),
-        ({"a.xml": b"<!DOCTYPE x>"}, Unreadable, "entities"),
-        ({"a.xml": "<!DOCTYPE x>".encode("utf-16")}, Unreadable, "entities"),
+        ({"a.xml": b"<!DOCTYPE x>"}, Unreadable, "DTD"),
+        ({"a.xml": "<!DOCTYPE x>".encode("utf-16")}, Unreadable, "DTD"),
         ({"_rels/.rels": b"http://purl.oclc.org/ooxml/officeDocument"}, Unsupported, "Strict"),
     ],
 )
 def test_unsafe_documents_are_refused(
     tmp_path: Path, parts: dict[str, bytes], error: type[Refusal], message: str
 ) -> None:
-    """`check` refuses a document that is too large, declares entities, or has an unsupported variant."""
+    """`check` refuses a document that is too large, has a DTD, or is Strict Open XML."""
     with pytest.raises(error, match=message):
         ooxml.check(package(tmp_path, parts), MEMORY)
 

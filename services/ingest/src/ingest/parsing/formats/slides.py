@@ -33,7 +33,7 @@ _TITLES = frozenset((PP_PLACEHOLDER.TITLE, PP_PLACEHOLDER.CENTER_TITLE, PP_PLACE
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether the main part of a package is a presentation (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
+    """Return whether the main part of a package is a presentation (ECMA-376 part 1, 13.3.6; MS-OFFMACRO2)."""
     return containers.has_main_part(path, head, *_MAIN_PARTS)
 
 

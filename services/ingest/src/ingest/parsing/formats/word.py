@@ -33,7 +33,8 @@ _MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}chart"
 _REFERENCE = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
-_NAMED_HEADING = re.compile(r"heading ([1-9])", re.IGNORECASE)
+_HEADING = re.compile(r"heading ([1-9])")
+"""The name of a heading's style, in lower case."""
 _CHARACTERS = {f"{W}tab": "\t", f"{W}br": "\n", f"{W}cr": "\n", f"{W}noBreakHyphen": "-"}
 _INVISIBLE = frozenset(
     (
@@ -51,7 +52,7 @@ _CONTAINERS = frozenset(
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether the main part of a package is a document (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
+    """Return whether the main part of a package is a Word document without macros (ECMA-376 part 1, 11.3.10)."""
     return containers.has_main_part(path, head, *_MAIN_PARTS)
 
 
@@ -60,6 +61,7 @@ def parse(request: Request) -> Iterator[Part]:
 
     Raises:
         Unreadable: The document is damaged, or has no text.
+        Unsupported: The document is Strict Open XML; see `ooxml.check`.
         TooLarge: The document is too large for ``memory`` when unpacked.
     """
     path = Path(request.path)
@@ -152,8 +154,8 @@ class _Body:
             line = f"{'  ' * style.depth}{marker} {collapse(text)}" if marker else collapse(text)
             self._outline.block(line, tight=bool(marker) and self._in_list)
         self._in_list = bool(marker) and style.level is None
-        for number, kind, name in other.notes:
-            note = self._note(kind, name)
+        for number, kind, note_id in other.notes:
+            note = self._note(kind, note_id)
             if note is not None:
                 self._outline.block(f"[{number}] {flat(self._text(note, _OtherContent([], [], [])))}")
         for box in other.boxes:
@@ -164,8 +166,8 @@ class _Body:
 
     def _style_of(self, paragraph: etree._Element) -> _Style:
         properties = paragraph.find(f"{W}pPr")
-        name = value_of(properties, "pStyle") if properties is not None else ""
-        style = self._styles.get(name) or self._styles.get("") or _Style()
+        style_id = value_of(properties, "pStyle") if properties is not None else ""
+        style = self._styles.get(style_id) or self._styles.get("") or _Style()
         return style if properties is None else _merged(properties, style)
 
     def _text(self, element: etree._Element, other: _OtherContent) -> str:
@@ -191,11 +193,11 @@ class _Body:
                     parts.append("\n")
         return "".join(parts)
 
-    def _note(self, kind: str, name: str) -> etree._Element | None:
+    def _note(self, kind: str, note_id: str) -> etree._Element | None:
         if kind not in self._notes:
             part = self._related(kind)
             self._notes[kind] = {} if part is None else {note.get(f"{W}id", ""): note for note in part}
-        return self._notes[kind].get(name)
+        return self._notes[kind].get(note_id)
 
     def _related(self, kind: str) -> etree._Element | None:
         """Return the root of a related part, or None."""
@@ -205,15 +207,15 @@ class _Body:
             return None
 
     def _table(self, table: etree._Element) -> None:
-        lines = [line for line in table.iter(f"{W}tr") if _table_of(line) is table]
+        table_rows = [row for row in table.iter(f"{W}tr") if _table_of(row) is table]
         grid: list[list[str]] = []
-        for line in lines:
-            grid.append(self._cells(line, grid[-1] if grid else []))
+        for row in table_rows:
+            grid.append(self._cells(row, grid[-1] if grid else []))
         if len(grid) < 2 or max(map(len, grid)) < 2:  # a table for layout
-            for cell in (cell for line in lines for cell in line.iter(f"{W}tc") if cell.getparent() is line):
+            for cell in (cell for row in table_rows for cell in row.iter(f"{W}tc") if cell.getparent() is row):
                 self._blocks(cell)
             return
-        count = max(1, sum(line.find(f"{W}trPr/{W}tblHeader") is not None for line in lines))
+        count = max(1, sum(row.find(f"{W}trPr/{W}tblHeader") is not None for row in table_rows))
         look = table.find(f"{W}tblPr/{W}tblLook")
         if look is not None and look.get(f"{W}firstRow") == "0" and count == 1:
             count = 0
@@ -224,11 +226,11 @@ class _Body:
         self._outline.rows(rows(header, [cells for cells in grid[count:] if any(cells)]))
         self._in_list = False
 
-    def _cells(self, line: etree._Element, above: list[str]) -> list[str]:
+    def _cells(self, row: etree._Element, above: list[str]) -> list[str]:
         """Return a row's texts by grid column; a merged cell repeats the text of the cell above."""
         cells: list[str] = []
-        for cell in line.iter(f"{W}tc"):
-            if _table_of(cell) is not _table_of(line):
+        for cell in row.iter(f"{W}tc"):
+            if _table_of(cell) is not _table_of(row):
                 continue
             merge = cell.find(f"{W}tcPr/{W}vMerge")
             column = len(cells)
@@ -243,25 +245,25 @@ class _Body:
 
 
 def _styles(document: Document) -> dict[str, _Style]:
-    """Return the styles by id. The empty id also leads to the default paragraph style."""
+    """Return the styles by id. The default paragraph style also has the empty id."""
     elements = {style.style_id: style.element for style in document.styles if style.style_id}
     styles: dict[str, _Style] = {}
-    for name in elements:
-        chain, style_id = [], name
-        while style_id in elements and elements[style_id] not in chain:
-            chain.append(elements[style_id])
-            style_id = value_of(elements[style_id], "basedOn")
+    for style_id in elements:
+        chain, ancestor_id = [], style_id
+        while ancestor_id in elements and elements[ancestor_id] not in chain:
+            chain.append(elements[ancestor_id])
+            ancestor_id = value_of(elements[ancestor_id], "basedOn")
         style = _Style()
         for element in reversed(chain):
-            named = _NAMED_HEADING.fullmatch(value_of(element, "name"))
-            title = value_of(element, "name").lower()
-            if named or title == "title":
-                style.level = int(named[1]) if named else 0
-            style.is_contents = style.is_contents or title.startswith(("toc ", "table of figures"))
+            name = value_of(element, "name").lower()
+            heading = _HEADING.fullmatch(name)
+            if heading or name == "title":
+                style.level = int(heading[1]) if heading else 0
+            style.is_contents = style.is_contents or name.startswith(("toc ", "table of figures"))
             properties = element.find(f"{W}pPr")
             style = style if properties is None else _merged(properties, style)
-        styles[name] = style
-        if elements[name].get(f"{W}default") == "1" and elements[name].get(f"{W}type") == "paragraph":
+        styles[style_id] = style
+        if elements[style_id].get(f"{W}default") == "1" and elements[style_id].get(f"{W}type") == "paragraph":
             styles[""] = style
     return styles
 

@@ -28,7 +28,7 @@ _DIGITS = 15
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether the main part of a package is a workbook (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
+    """Return whether the main part of a package is a workbook (ECMA-376 part 1, 12.3.23; MS-OFFMACRO2)."""
     return containers.has_main_part(path, head, *_MAIN_PARTS)
 
 

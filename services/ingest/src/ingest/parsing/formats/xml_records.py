@@ -31,6 +31,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
     Raises:
         Unreadable: The document is damaged.
+        TooLarge: See `data_of`.
     """
     data = data_of(request)
     with damage_is_unreadable("The document"):
@@ -50,7 +51,7 @@ def _fill(outline: Outline, element: etree._Element, level: int) -> None:
     if _is_text(element):
         outline.block(_text(element))
         return
-    title = _title(element) if level > 1 else None  # already a heading; the root has none
+    title = _title(element) if level > 1 else None  # the title is already the heading; the root has no heading
     lines = list(_attributes(element))
     for child in element:
         if child is title:
@@ -106,7 +107,7 @@ def _attributes(element: etree._Element) -> Iterator[str]:
 
 
 def _is_text(element: etree._Element) -> bool:
-    """Return whether an element has no child elements, or only inline markup: children with text between them."""
+    """Return whether an element has no child elements, or mixed content: text besides its child elements."""
     if not len(element):
         return True
     return bool((element.text or "").strip()) or any((child.tail or "").strip() for child in element)

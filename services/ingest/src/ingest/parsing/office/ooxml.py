@@ -26,8 +26,8 @@ def check(path: Path, memory: int) -> None:
         memory: The parser's memory limit in bytes. Libraries load all parts, and XML takes many times its size.
 
     Raises:
-        Unreadable: The document is damaged or encrypted, or declares entities.
-        Unsupported: The document has the variant Strict Open XML, which the libraries do not support.
+        Unreadable: The document is damaged or encrypted, or has a document type declaration (DTD).
+        Unsupported: The document is Strict Open XML, which the libraries do not support.
         TooLarge: The document is too large when unpacked.
     """
     with damage_is_unreadable("The document"), zipfile.ZipFile(path) as package:
@@ -41,9 +41,9 @@ def check(path: Path, memory: int) -> None:
             with package.open(part) as file:
                 head = file.read(_HEAD_BYTES).replace(b"\0", b"")
             if b"<!DOCTYPE" in head or b"<!ENTITY" in head:  # forbidden by part 2, 8.2.5.2
-                raise Unreadable("The document declares XML entities, which are not allowed in Office documents.")
+                raise Unreadable("The document has an XML DTD, which is not allowed in Office documents.")
             if part.filename == "_rels/.rels" and _STRICT in head:
-                raise Unsupported("The document is saved as Strict Open XML; save it in the usual variant.")
+                raise Unsupported("The document is Strict Open XML. Save it in the default format (Transitional).")
 
 
 @contextlib.contextmanager
@@ -52,6 +52,7 @@ def damage_is_unreadable(subject: str) -> Iterator[None]:
 
     Raises:
         Unreadable: The code within the context raised an exception.
+        Refusal, MemoryError, RecursionError: The code raised this exception, or libxml2 had too little memory.
     """
     try:
         yield

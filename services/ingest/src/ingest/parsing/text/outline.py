@@ -28,7 +28,7 @@ class Outline:
             self._close()
         while self._path and self._path[-1][0] >= level:
             self._path.pop()
-        if not self._path or self._path[-1][1] != text:  # the path has a repeated heading once
+        if not self._path or self._path[-1][1] != text:  # a repeated heading is in the path only once
             self._path.append((level, text))
         self._add(text, tight=True)
 
