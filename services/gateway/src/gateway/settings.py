@@ -169,7 +169,10 @@ class Settings(OriginalSettings, IdentitySettings):
         "passage.",
     )
     node_token_approximation: int = Field(
-        500, ge=1, description="Assumed number of tokens of a passage that is not fetched yet."
+        500,
+        ge=1,
+        description="Assumed number of tokens of a passage. It determines how many passages the gateway fetches, "
+        "and the tokens that passages get at least (docs/ragengine.md).",
     )
     answer_timeout: float = Field(120.0, gt=0, description="Maximum seconds of a whole answer.")
     upload_timeout: float = Field(
