@@ -153,7 +153,7 @@ requests = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=300)
 @given(st.lists(requests, min_size=1, max_size=4), st.lists(st.integers(1, 600), max_size=6))
 def test_each_request_gets_its_own_answer(sent: list[Request], cuts: list[int]) -> None:
     """Each request of a connection gets its own response, in order, with any split of the bytes."""
