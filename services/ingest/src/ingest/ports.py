@@ -86,7 +86,7 @@ class Web(Protocol):
 
         Raises:
             InvalidRequest: The URL is invalid.
-            PermissionDenied: The URL is not allowed, or its server requires credentials.
+            PermissionDenied: The URL is not allowed, or its server refuses access.
             NotFound, PayloadTooLarge, UnsupportedMedia, UnreadableDocument: The URL has no readable content.
             UpstreamRejected, DeadlineExceeded: The server is unavailable or too slow.
         """

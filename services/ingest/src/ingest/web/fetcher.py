@@ -72,6 +72,9 @@ class WebFetcher:
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._follow(url, target, known)
+        except aiohttp.ServerTimeoutError as error:  # a TimeoutError, too
+            _log.info("the server of a URL does not answer", url=url, error=repr(error))
+            raise DeadlineExceeded("The server of the URL does not answer in time.") from error
         except TimeoutError:
             raise DeadlineExceeded(f"Fetching the URL took longer than {self._seconds:g} s.") from None
         except aiohttp.ClientError as error:
@@ -200,7 +203,7 @@ def _check_status(status: int) -> None:
     if status in (404, 410):
         raise NotFound("There is no document at the URL.")
     if status in (401, 403, 407):
-        raise PermissionDenied("The URL's server requires credentials for the document.")
+        raise PermissionDenied("The URL's server refuses access to the document.")
     if status in (408, 425, 429) or status >= 500:
         raise UpstreamRejected(f"The URL's server responded with status {status}.", status=status, body="")
     raise UnreadableDocument(f"The URL's server responded with status {status}.")
@@ -212,7 +215,7 @@ def _validator(response: aiohttp.ClientResponse, name: str) -> str:
 
 
 def suffix_of(content_type: str, path_suffix: str) -> str:
-    """Return the file name suffix for a content type.
+    """Return the file name suffix for a content type; for a generic or unknown text type, that of the URL's path.
 
     Args:
         content_type: The value of the header; may be empty.

@@ -1,3 +1,5 @@
+import csv
+
 import pytest
 from ingest.parsing.content import Head
 
@@ -26,3 +28,5 @@ def test_quotes_and_breaks(read: Read) -> None:
 def test_a_quote_that_is_not_closed(read: Read) -> None:
     """The text after an open quote is read up to the end. A cell may be long."""
     assert text(read, 'a,b\n1,"open\n2,3\n').split() == ["a:", "1;", "b:", "open", "2,3"]
+    ligatures = "ﬃ" * csv.field_size_limit()  # each becomes three letters
+    assert text(read, f"a,b\n1,{ligatures}\n").count("ffi") == len(ligatures)

@@ -102,6 +102,17 @@ def test_lists_have_the_markers_that_word_shows(read: Read) -> None:
     assert section.text == "Do this:\n\n1. one\n2. two\n- any"
 
 
+def test_empty_paragraphs_of_a_list_have_numbers(read: Read) -> None:
+    """Word also counts an empty paragraph, unless its paragraph mark is hidden or deleted."""
+    document = docx.Document()
+    for text, mark in (("one", ""), ("", ""), ("", "vanish"), ("", "del"), ("three", "")):
+        paragraph = document.add_paragraph(text, style="List Number")
+        if mark:
+            paragraph._p.get_or_add_pPr().append(parse_xml(f"<w:rPr {nsdecls('w')}><w:{mark}/></w:rPr>"))
+    [section] = sections(read, saved(document))
+    assert section.text == "1. one\n\n3. three"
+
+
 def test_invisible_content_is_left_out(read: Read) -> None:
     """Deletions, hidden text, field codes and tables of contents are left out. Insertions and links are read."""
     document = docx.Document()

@@ -19,10 +19,10 @@ _SAMPLE = 50
 
 def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the single page of a table."""
-    text = text_of(request)
+    text = clean(text_of(request))
     yield Head("text/csv")
     csv.field_size_limit(max(len(text), csv.field_size_limit()))  # a cell may be as long as the text
-    lines = clean(text).split("\n")
+    lines = text.split("\n")
     outline = Outline()
     reader = csv.reader((line + "\n" for line in lines), delimiter=_delimiter(lines))
     grids.fill(outline, ([flat(cell) for cell in row] for row in reader))

@@ -147,10 +147,15 @@ class _Body:
             return
         other = _OtherContent([], [], [])
         text = self._text(paragraph, other)
-        marker = self._numbers.marker(style.list_id, style.depth) if style.list_id and text.strip() else ""
-        if style.level is not None:
+        is_empty = not text.strip()
+        # Word also counts an empty paragraph, unless its paragraph mark is invisible.
+        is_counted = style.list_id and not (is_empty and _has_invisible_mark(paragraph))
+        marker = self._numbers.marker(style.list_id, style.depth) if is_counted else ""
+        if is_empty:
+            marker = ""
+        elif style.level is not None:
             self._outline.heading(style.level, flat(f"{marker} {text}" if marker != "-" else text))
-        elif text.strip():
+        else:
             line = f"{'  ' * style.depth}{marker} {collapse(text)}" if marker else collapse(text)
             self._outline.block(line, tight=bool(marker) and self._in_list)
         self._in_list = bool(marker) and style.level is None
@@ -286,6 +291,16 @@ def _merged(properties: etree._Element, style: _Style) -> _Style:
 def _is_hidden(run: etree._Element) -> bool:
     vanish = run.find(f"{W}rPr/{W}vanish")
     return vanish is not None and vanish.get(f"{W}val", "1") not in ("0", "false", "off")
+
+
+def _has_invisible_mark(paragraph: etree._Element) -> bool:
+    """Return whether the paragraph mark, whose properties are in ``w:pPr/w:rPr``, is hidden, deleted or moved."""
+    properties = paragraph.find(f"{W}pPr")
+    if properties is None:
+        return False
+    return _is_hidden(properties) or any(
+        properties.find(f"{W}rPr/{W}{name}") is not None for name in ("del", "moveFrom")
+    )
 
 
 def _table_of(element: etree._Element) -> etree._Element | None:
