@@ -20,7 +20,7 @@ ANN = Principal("t", "ann|ä", ("o",), ("g",), ("ask",), "https://id.example.com
 
 
 def job(principal: Principal = ANN, body: bytes = b'{"input": "?"}') -> ResponseJob:
-    return ResponseJob(f"{RESPONSE}_{new_name()}", 7, principal, "k", "help", body, {"x-a": "b"})
+    return ResponseJob(f"{RESPONSE}_{new_name()}", 7, principal, "k", "help", body, {"x-a": "b"}, "ann")
 
 
 def soon() -> Deadline:

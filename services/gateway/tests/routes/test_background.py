@@ -19,6 +19,7 @@ from gateway.quotas.limits import Measure, parse
 from gateway.response_runs import feed
 from gateway.response_runs.background import BackgroundRuns
 from gateway.settings import Settings
+from servicekit import api_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.principal import LOCAL
@@ -153,6 +154,24 @@ async def test_a_request_counts_once_in_the_quotas(fakes: Any, settings: Setting
     [tally] = fakes.ledger._tallies["tenant"].values()
     used = {measure: meter.total(time.time()) for measure, meter in tally.meters.items() if not meter.empty}
     assert used == {Measure.REQUESTS: 1, Measure.TOKENS: 10}
+
+
+async def test_the_tokens_count_for_the_api_key(fakes: Any, settings: Settings) -> None:
+    """The quota of the API key counts the tokens of a background response, not the quota of a user."""
+    limits = parse(b"defaults: {key: {tokens_per_minute: 1000}, user: {tokens_per_minute: 1000}}", "quotas.yaml")
+    fakes.ledger = Ledger(lambda: limits)
+    fakes.ledger.connected([fakes.ledger.replica])
+    key, record = api_keys.create("ann", "local", roles=("ask",))
+    fakes.keys.replace([record])
+    app, runs = build(settings.model_copy(update={"auth": "keys"}), fakes.services())
+    headers = {"authorization": f"Bearer {key}"}
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers) as client:
+        await accepted(client)
+        await work(fakes, runs)
+    [tally] = fakes.ledger._tallies["key"].values()
+    assert tally.meters[Measure.TOKENS].total(time.time()) == 10
+    assert not fakes.ledger._tallies["user"]
 
 
 def usage_of(fakes: Any) -> list[tuple[int, int]]:

@@ -18,6 +18,7 @@ class ResponseJob:
         profile: The name of the front end.
         body: The request's original body.
         headers: The request's headers that detectors may receive.
+        key_name: The name of the API key, which holds a quota; empty like ``key_id``.
     """
 
     name: str
@@ -27,3 +28,4 @@ class ResponseJob:
     profile: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    key_name: str = ""  # jobs of earlier versions have none

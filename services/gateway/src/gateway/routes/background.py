@@ -72,9 +72,11 @@ class Acceptance:
         stored = exchange.record_begun(request.frontend.name, QUEUED)
         events = exchange.begin().split(b"\n\n")[: FIRST_EVENTS - 1]
         accepted = Entry(QUEUE, 0, len(events) - 1, b"".join(event + b"\n\n" for event in events))
-        key, profile = state.caller.key_id, request.frontend.name
+        caller, profile = state.caller, request.frontend.name
         created = int(stored.object["created_at"])
-        job = ResponseJob(name, created, principal, key, profile, request.body, request.headers)
+        job = ResponseJob(
+            name, created, principal, caller.key_id, profile, request.body, request.headers, caller.key_name
+        )
         await self._store.save(principal, stored, deadline)
         try:
             await self._log.append(principal, name, accepted, 0, deadline)
@@ -165,7 +167,7 @@ class BackgroundAnswers:
         scope: Scope = {"type": "http", "method": "POST", "path": _PATH, "headers": [], "http.route": _PATH}
         state = state_of(scope)
         state.frontend = frontend
-        state.identify(Caller(job.principal, job.key_id))
+        state.identify(Caller(job.principal, job.key_id, job.key_name))
         state.log["background"] = 1
         state.log["waited_ms"] = max(0, int((time.time() - job.created) * 1000))
         await self._with_records(serve)(scope, _receive_nothing, _discard)
