@@ -97,7 +97,7 @@ async def _ingesting() -> dict[str, float]:
     storing, parser = IndexWriter(port, _LIMIT), OcrParser(ProcessParser(Limits()), None)
     files = FileIngestion(
         originals,
-        Downloads(MemoryWeb(), originals),
+        Downloads(MemoryWeb(), originals, max_bytes=_LIMIT),
         parser,
         models,
         storing,

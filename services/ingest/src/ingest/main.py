@@ -127,7 +127,7 @@ async def work(
         ingestion = Ingestion(
             FileIngestion(
                 originals,
-                Downloads(web, originals),
+                Downloads(web, originals, max_bytes=settings.ingest_max_bytes),
                 parser,
                 models,
                 writer,

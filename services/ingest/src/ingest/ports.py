@@ -38,7 +38,7 @@ class Originals(Protocol):
     """The store of the originals."""
 
     async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
-        """Write an original to a file. The expected ``size_bytes`` determine the time-out.
+        """Write an original to a file. Its size ``size_bytes``, or an upper bound of it, determines the time-out.
 
         Raises:
             NotFound: The object does not exist.

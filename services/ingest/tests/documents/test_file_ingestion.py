@@ -69,7 +69,7 @@ def rig() -> Rig:
     writer = IndexWriter(index, max_chunks=100)
     pictures = MemoryPictures()
     web = MemoryWeb()
-    downloads = Downloads(web, originals)
+    downloads = Downloads(web, originals, max_bytes=10_000)
     ingestion = FileIngestion(originals, downloads, TextParser(), models, writer, index, pictures, max_bytes=10_000)
     return Rig(ingestion, originals, index, MemoryJobs(), pictures, web)
 
@@ -329,7 +329,9 @@ async def test_attempts_share_the_fetched_content(rig: Rig) -> None:
     with pytest.raises(Unavailable):
         await rig.run(job)
     rig.web.pages[URL] = (b"Something else.", DownloadInfo(".txt", Validators('"2"')))
+    rig.originals.expected_sizes.clear()
     assert await rig.run(job, attempt=2) is State.SUCCEEDED
+    assert rig.originals.expected_sizes[0] == 10_000  # the limit, because the time-out must suffice for any size
     document, chunks = rig.index.documents["acme", "library", "id of docs.example.org/guide"]
     assert (len(chunks), json.loads(document.metadata_json)["etag"], rig.web.bodies) == (2, '"1"', 1)
 

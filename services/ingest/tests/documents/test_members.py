@@ -58,7 +58,7 @@ class Rig:
         )
         self.ingestion = FileIngestion(
             self.originals,
-            Downloads(MemoryWeb(), self.originals),
+            Downloads(MemoryWeb(), self.originals, max_bytes=10_000),
             TextParser(),
             models,
             IndexWriter(self.index, max_chunks=100),

@@ -82,7 +82,7 @@ class Rig:
         self.ingestion = Ingestion(
             FileIngestion(
                 self.originals,
-                Downloads(MemoryWeb(), self.originals),
+                Downloads(MemoryWeb(), self.originals, max_bytes=10_000),
                 OddParser(),
                 models,
                 writer,

@@ -22,11 +22,13 @@ class Downloads:
     Args:
         web: Fetches URLs.
         originals: The store of the originals.
+        max_bytes: Maximum size of an original.
     """
 
-    def __init__(self, web: Web, originals: Originals) -> None:
+    def __init__(self, web: Web, originals: Originals, *, max_bytes: int) -> None:
         self._web = web
         self._originals = originals
+        self._max_bytes = max_bytes
 
     async def fetch(self, job: FileJob, existing: Document | None, report: Report) -> FileJob:
         """Return the job as if its document had been uploaded.
@@ -64,7 +66,8 @@ class Downloads:
                 await self._originals.put(job.object_name, path, fetched)
             else:
                 with full_disk_is_unavailable():
-                    await self._originals.fetch(job.object_name, path, 0)
+                    # The size is not known here, so the time-out is that of the largest original.
+                    await self._originals.fetch(job.object_name, path, self._max_bytes)
             sha256, size = await asyncio.to_thread(_sha256_and_size, path)
         document = replace(
             job.document, sha256=sha256, size_bytes=size, metadata_json=_metadata(job, fetched.validators)

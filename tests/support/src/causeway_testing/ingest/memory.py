@@ -42,9 +42,12 @@ class MemoryOriginals:
         """The number of the next fetches that fail."""
         self.defect: Exception | None = None
         """Raised by the next fetch."""
+        self.expected_sizes: list[int] = []
+        """The ``size_bytes`` of each fetch."""
 
-    async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:  # the port's signature
+    async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
         """See `ingest.ports.Originals.fetch`."""
+        self.expected_sizes.append(size_bytes)
         if self.defect is not None:
             defect, self.defect = self.defect, None
             raise defect
