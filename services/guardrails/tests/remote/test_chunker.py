@@ -131,8 +131,8 @@ def test_the_chunks_are_those_of_the_server(pieces: list[str]) -> None:
         ([], "before the end of the text"),
         ([pb.ChunkResponse(ends=[9], taken=3)], "an impossible position"),
         ([pb.ChunkResponse(ends=[2, 2], taken=3)], "an impossible position"),
-        ([pb.ChunkResponse(taken=9)], "more text than was sent"),
-        ([pb.ChunkResponse(ends=[2], taken=1)], "more text than was sent"),
+        ([pb.ChunkResponse(taken=9)], "an impossible number of processed characters"),
+        ([pb.ChunkResponse(ends=[2], taken=1)], "an impossible number of processed characters"),
     ],
 )
 async def test_an_impossible_response_is_a_failure(responses: list[pb.ChunkResponse], reason: str) -> None:

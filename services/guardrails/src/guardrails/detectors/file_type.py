@@ -26,8 +26,9 @@ class FileTypeParams(Params, frozen=True, kw_only=True):
         msgspec.Meta(
             min_length=1,
             max_length=8,
-            description="The formats in which a text must be valid: `json`, `yaml`, `xml`, `json-within` (a "
-            "text whose objects are JSON), `json-with-schema:` or `yaml-with-schema:` followed by a JSON Schema.",
+            description="The formats in which a text must be valid: `json`, `yaml`, `xml`, `json-within` "
+            "(every object in the text is valid JSON), `json-with-schema:` or `yaml-with-schema:` followed by a "
+            "JSON Schema.",
         ),
     ]
     required_elements: Annotated[

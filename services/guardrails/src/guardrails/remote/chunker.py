@@ -90,7 +90,9 @@ class RemoteChunker:
         except (TimeoutError, DeadlineExceeded):
             self._failure = self._error(f"it took longer than {self._config.seconds:g} s", 504)
         except CausewayError as error:
-            _log.warning("chunker cannot be reached", chunker=self._config.name, error=error.message)
+            _log.warning(
+                "chunker's server failed or cannot be reached", chunker=self._config.name, error=error.message
+            )
             self._failure = self._error("its server failed or cannot be reached", http_status(error))
         except DetectorFailed as error:
             self._failure = error
@@ -113,7 +115,8 @@ class RemoteChunker:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
 
     async def _write(self, call: rpc.Exchange) -> None:
-        with contextlib.suppress(CausewayError):  # the reader reads the earlier responses and then raises it
+        # After the responses that arrived before the error, `_read` raises the same error.
+        with contextlib.suppress(CausewayError):
             await self._write_pieces(call)
 
     async def _write_pieces(self, call: rpc.Exchange) -> None:
@@ -146,7 +149,7 @@ class RemoteChunker:
             for end in response.ends:
                 self._end_chunk(end)
             if not max(self._processed, self._end) <= response.taken <= self._sent:
-                raise self._error("it reported more text than was sent", 502)
+                raise self._error("it reported an impossible number of processed characters", 502)
             self._note_processed(response.taken)
 
     def _end_chunk(self, end: int) -> None:

@@ -17,7 +17,9 @@ from guardrails.detectors.child_processes import ChildProcesses
 Entity = Literal["PERSON", "LOCATION", "NRP"]
 _CHILD = Path(__file__).with_name("child.py")
 _MEMORY = 512 * 1024**2  # bytes for a request, in addition to the model
-_MAX_BATCH_LENGTH = 20_000  # maximum characters in one request; the model takes at most a second for them
+# The maximum characters of several windows in one request; a longer window has its own request. The model takes at
+# most a second for this number.
+_MAX_BATCH_LENGTH = 20_000
 
 
 class PiiParams(Params, frozen=True, kw_only=True):
@@ -69,7 +71,7 @@ def pii(processes: ChildProcesses, seconds: float) -> BuiltIn[PiiParams]:
 
     return BuiltIn(
         "pii",
-        "Finds English names of people and places with Presidio.",
+        "Finds names of people and places in English texts, with Presidio.",
         PiiParams,
         lambda params: Pii(params, processes, seconds),
         probe=probe,
