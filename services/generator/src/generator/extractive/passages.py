@@ -16,7 +16,8 @@ _MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
 _ENDED = re.compile(r"[.!?…:;।؟\u06d4。\uff01\uff1f][\"'”\u2019»)\]」』\uff09]*$")
 _SHORT_LINE = 80
-# A line with at least this share of the longest line's length counts as full, because the widths of letters differ.
+# A line counts as full if, together with the next word, it has at least this share of the longest line's length.
+# The share is below 1, because the widths of letters differ.
 _FULL = 0.85
 
 
@@ -93,7 +94,10 @@ class _Reader:
         self._headings.append((level, heading))
 
     def _is_record(self, index: int) -> bool:
-        """Return whether the line is a row in the format of ingest: ``Name: value; …``, or ``|`` between cells."""
+        """Return whether the line is a row in the format of ingest: ``Name: value; …``, or ``|`` between cells.
+
+        A line with only one name is a row only if the same name is the last name of a neighbouring line.
+        """
         line = self._lines[index]
         names = _fields(line)
         if len(names) != 1:

@@ -137,8 +137,8 @@ class Attempts:
     def _final_error(self) -> CausewayError:
         """Return the error that the client of the failed request gets.
 
-        It is the error of a server that is too busy, else the last failure, else the reason why no deployment
-        admits the request.
+        If servers are too busy, it is their error with the shortest ``retry_after``; a missing one counts as 0.
+        Otherwise it is the last failure, else the reason why no deployment admits the request.
         """
         overloaded = [error for error in self._errors.values() if _is_too_many(error)]
         if overloaded:

@@ -82,8 +82,8 @@ def load_template(location: str) -> ChatTemplate:
 
     Args:
         location: The source (any text with a brace), a ``tokenizer_config.json``, the directory of this file,
-            another file with the source, or an empty text for `DEFAULT_TEMPLATE`. In a directory,
-            ``chat_template.jinja`` has priority.
+            another file with the source, or an empty text for `DEFAULT_TEMPLATE`. A ``chat_template.jinja`` in the
+            same directory has priority over ``tokenizer_config.json``, even if ``location`` names the latter.
 
     Raises:
         ValueError: The file does not exist, cannot be read, or contains no valid template.
@@ -114,7 +114,8 @@ def text_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """Return messages in the format of templates, with texts only.
 
     Raises:
-        InvalidRequest: A message has content other than text; the error has the path of this content.
+        InvalidRequest: A message is the result of a tool, calls tools, or has content other than text. The error
+            has the path of the cause.
     """
     return [_text_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
 

@@ -38,7 +38,7 @@ def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bo
             failure.
     """
     _log.warning(
-        "the Triton server failed", model=model, code=code.name if code else "", reason=message, begun=begun
+        "call to the Triton server failed", model=model, code=code.name if code else "", reason=message, begun=begun
     )
     kind = _CODES.get(code) if code else None
     if begun and kind is not DeadlineExceeded:

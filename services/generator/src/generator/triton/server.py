@@ -43,6 +43,7 @@ class TritonServer:
         Raises:
             Unavailable: The server cannot be reached, or has not loaded the model.
             NotSupported: The model has no text input or no text output.
+            UpstreamRejected: The server failed in another way, for example because it does not accept the key.
             DeadlineExceeded: The server did not answer in time.
         """
         if self._contract is None:
