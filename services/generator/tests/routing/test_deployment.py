@@ -12,7 +12,6 @@ from servicekit.errors import (
     CausewayError,
     DeadlineExceeded,
     InvalidRequest,
-    NotFound,
     Unavailable,
     UpstreamRejected,
 )
@@ -27,7 +26,6 @@ def rejected(status: int) -> UpstreamRejected:
     [
         (Unavailable("x"), True),
         (DeadlineExceeded("x"), True),
-        (NotFound("x"), True),  # the configuration names a model that the server does not have
         (rejected(500), True),
         (rejected(503), True),
         (rejected(408), True),

@@ -67,7 +67,18 @@ async def test_a_number_out_of_range_is_a_bad_request(route: MakeRoute, members:
 
 
 @pytest.mark.parametrize(
-    "error", [DOWN, DeadlineExceeded("slow"), RateLimited("busy"), rejected(500), rejected(408), rejected(429, 3)]
+    "error",
+    [
+        DOWN,
+        DeadlineExceeded("slow"),
+        RateLimited("busy"),
+        rejected(500),
+        rejected(408),
+        rejected(429, 3),
+        rejected(401),
+        rejected(403),
+        rejected(404),
+    ],
 )
 async def test_the_next_deployment_answers_after_a_failure(route: MakeRoute, error: CausewayError) -> None:
     """After an error that is not the caller's, the next deployment answers, even after a START event. The caller
@@ -80,7 +91,7 @@ async def test_the_next_deployment_answers_after_a_failure(route: MakeRoute, err
     assert [(entry["deployment"], entry["error"]) for entry in log] == [("a", error.message)]
 
 
-@pytest.mark.parametrize("error", [InvalidRequest("bad", field="x"), rejected(404)])
+@pytest.mark.parametrize("error", [InvalidRequest("bad", field="x"), rejected(400), rejected(422)])
 async def test_an_error_of_the_caller_is_not_retried(route: MakeRoute, error: CausewayError) -> None:
     """An error of the caller is raised unchanged, and no other deployment is called."""
     second = FakeModel("b")
@@ -156,6 +167,24 @@ async def test_a_rate_limit_is_passed_on(route: MakeRoute) -> None:
     error = await failure(route(*models, tiers=True))
     assert isinstance(error, UpstreamRejected)
     assert (error.status, error.retry_after, error.body) == (429, 4, "body 429")
+
+
+@pytest.mark.parametrize(("errors", "status"), [((404, 503), 503), ((503, 404), 503), ((401, 404), 401)])
+async def test_a_fault_has_priority_over_a_wrong_key_or_model(
+    route: MakeRoute, errors: tuple[int, int], status: int
+) -> None:
+    """If every deployment fails, the error of a deployment whose key and model are right is raised, in any order.
+    A wrong key or model is not repeated, and does not open the circuit.
+    """
+    first, second = (FakeModel(name, [rejected(error)]) for name, error in zip("ab", errors, strict=True))
+    deployments = [deployed(model, failures=1) for model in (first, second)]
+    error = await failure(route(*deployments, tiers=True))
+    assert isinstance(error, UpstreamRejected)
+    assert error.status == status
+    assert [len(model.prompts) for model in (first, second)] == [1, 1]
+    assert [deployment.circuit.state is State.OPEN for deployment in deployments] == [
+        code == 503 for code in errors
+    ]
 
 
 async def test_a_deployment_with_an_open_circuit_is_not_called(route: MakeRoute) -> None:

@@ -13,6 +13,8 @@ from generator.routing.deployment import Deployment, is_fault
 
 _log = structlog.get_logger(__name__)
 _TOO_MANY = 429
+_MISCONFIGURED = (401, 403, 404)
+"""Statuses of a server that does not accept the deployment's key or does not have its model."""
 _FIRST_PAUSE_SECONDS = 0.2
 _MAX_PAUSE_SECONDS = 5.0
 
@@ -120,9 +122,10 @@ class Attempts:
         if not admitted:
             self._refused_by.add(deployment)
             return not isinstance(error, DeadlineExceeded)
-        self._last_error = error
+        if self._last_error is None or not _is_misconfigured(error):
+            self._last_error = error
         self._errors[deployment] = error
-        if not (is_fault(error) or _is_too_many(error)):
+        if not (is_fault(error) or _is_too_many(error) or _is_misconfigured(error)):
             return False
         _log.warning("deployment failed before its first token", deployment=deployment.name, error=error.message)
         return True
@@ -138,7 +141,8 @@ class Attempts:
         """Return the error that the client of the failed request gets.
 
         If servers are too busy, it is their error with the shortest ``retry_after``; a missing one counts as 0.
-        Otherwise it is the last failure, else the reason why no deployment admits the request.
+        Otherwise it is the last failure, if possible of a deployment whose key and model are right; else the reason
+        why no deployment admits the request.
         """
         overloaded = [error for error in self._errors.values() if _is_too_many(error)]
         if overloaded:
@@ -161,6 +165,11 @@ class Attempts:
 def _is_too_many(error: CausewayError) -> bool:
     """Return whether the server is too busy; a Triton server reports this as `RateLimited`."""
     return isinstance(error, RateLimited) or (isinstance(error, UpstreamRejected) and error.status == _TOO_MANY)
+
+
+def _is_misconfigured(error: CausewayError) -> bool:
+    """Return whether the deployment cannot answer any request, although another deployment may answer this one."""
+    return isinstance(error, UpstreamRejected) and error.status in _MISCONFIGURED
 
 
 def _is_repeatable(error: CausewayError) -> bool:

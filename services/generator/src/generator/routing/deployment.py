@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass
 
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, DeadlineExceeded, NotFound, Unavailable, UpstreamRejected
+from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable, UpstreamRejected
 
 from generator.ports import Model
 from generator.routing.circuit_breaker import Call, CircuitBreaker
@@ -69,10 +69,10 @@ class Deployment:
 
 
 def is_fault(error: CausewayError) -> bool:
-    """Return whether the error is a fault of the server: unreachable, too slow, broken, or without the model.
+    """Return whether the error is a fault of the server: unreachable, too slow or broken.
 
     A refusal of the request is not a fault.
     """
     if isinstance(error, UpstreamRejected):
         return error.status >= _SERVER_FAULT or error.status == _TIMED_OUT
-    return isinstance(error, Unavailable | DeadlineExceeded | NotFound)
+    return isinstance(error, Unavailable | DeadlineExceeded)
