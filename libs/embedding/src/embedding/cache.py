@@ -1,4 +1,4 @@
-"""The cache of built graphs: one directory for each model, weights, precision and builder version.
+"""The cache of built ONNX graphs: one directory for each model, weights, precision and builder version.
 
 ``<cache>/all-minilm-l6-v2-53aa51172d14-int8-v1/{model.onnx,tokenizer.json}``. One rename creates the complete
 directory, which never changes afterwards. Any process can therefore read it.
@@ -47,7 +47,7 @@ class CachedModel:
         query_prefix: The prefix of queries in the model's training.
         passage_prefix: The prefix of passages in the model's training.
         prefix_tokens: The number of tokens of the longer prefix, which count against the model's limit.
-        cosine_floor: The typical cosine of unrelated texts.
+        cosine_floor: The cosine that counts as similarity 0, near the typical cosine of unrelated texts.
     """
 
     name: str
@@ -71,7 +71,7 @@ MINILM = CachedModel(
 
 E5 = CachedModel(
     MULTILINGUAL,
-    # intfloat/multilingual-e5-small in blocks of 4 bits
+    # intfloat/multilingual-e5-small, quantized to 4 bits in blocks
     weights_sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
     tokenizer_sha256="0b44a9d7b51c3c62626640cda0e2c2f70fdacdc25bbbd68038369d14ebdf4c39",
     version=1,

@@ -1,4 +1,4 @@
-"""Records metrics and spans of embedding calls, with OpenTelemetry's names; never records the texts.
+"""Records metrics and spans of embedding calls, but never the texts. Attributes follow OpenTelemetry's conventions.
 
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/gen-ai-spans.md
 """

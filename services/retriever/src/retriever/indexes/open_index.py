@@ -137,7 +137,7 @@ class Index:
         await self.collection.unmark(document_id)
 
     async def settle_abandoned(self) -> list[str]:
-        """Settle the documents whose marks a terminated process has left behind. Return their ids."""
+        """Settle the documents with abandoned marks or stray chunks. Return the ids of the settled documents."""
         settled = []
         for document_id in await self.collection.abandoned():
             with contextlib.suppress(Unavailable):  # another process settles it

@@ -22,7 +22,7 @@ class Rerankers:
         self.default = rerankers[0] if rerankers else None
 
     def get(self, name: str) -> ResilientReranker | None:
-        """Return a reranker by name, or the default for an empty name. Return None if no reranker is configured.
+        """Return a reranker by name. For an empty name, return the default, or None if no reranker is configured.
 
         Raises:
             NotFound: The reranker does not exist.

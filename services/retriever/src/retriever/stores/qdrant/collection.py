@@ -39,7 +39,7 @@ _CURRENT_SECONDS = 1.0
 
 
 class QdrantCollection:
-    """A collection of the port (`ports.store.Collection`). `stores.qdrant.store.QdrantStore` creates it."""
+    """An index on a Qdrant server; see `ports.store.Collection`. `stores.qdrant.store.QdrantStore` creates it."""
 
     def __init__(self, location: Location, leases: Leases, spec: IndexSpec) -> None:
         self.spec = spec
@@ -65,13 +65,14 @@ class QdrantCollection:
 
     @property
     def revision(self) -> int:
-        """A number that changes when this process changes a record or a mark, or a search found a removed point."""
+        """A number that changes when this process changes a record or a mark, or a search finds an old point."""
         return self._revision
 
     def note_stale_read(self, document_id: str | None = None) -> None:
-        """Change the revision, and read the marks again.
+        """Change the revision, and make the next search read the marks again.
 
-        If the document of the point is known, the copy of the preferred node may be old. Then prefer another node.
+        With ``document_id``, a search has found a chunk of another generation. The copy of the preferred node may
+        be old, so prefer another node.
         """
         self._revision += 1
         if document_id is not None:
@@ -91,7 +92,11 @@ class QdrantCollection:
         return self._points.removal_error is None
 
     async def _check_current(self) -> None:
-        """Raise Replaced if the alias points elsewhere, or if another process has changed the settings."""
+        """Check the alias and the settings, at most once per second. Adopt settings that another process changed.
+
+        Raises:
+            Replaced: The alias points elsewhere, or the settings have changed.
+        """
         unpublished = self.leases.held(self._location.index_point) is not None
         if unpublished or self._points.removal_error is not None or time.monotonic() < self._current_until:
             return
@@ -281,13 +286,13 @@ class QdrantCollection:
             await self.unmark(FROZEN)
 
     async def put_settings(self, settings: IndexSettings) -> None:
-        """Store the settings in the collection's point."""
+        """Store the settings in the point of the specification (`Location.index_point`)."""
         spec = replace(self.spec, settings=settings)
         await self._set_payload({"spec": msgspec.json.encode(spec).decode()})
         self.spec = spec
 
     async def put_note(self, note: bytes) -> None:
-        """Store a note in the collection's point."""
+        """Store a note in the point of the specification."""
         await self._set_payload(schema.note_payload(note))
 
     async def _set_payload(self, values: payload.Payload) -> None:

@@ -87,7 +87,10 @@ class Marks:
             await self._leases.give_up(self.point_id(document_id))
 
     async def begin_commit(self, document_id: str) -> Lease | None:
-        """Return the lease on a marked document after checking that commits are not blocked.
+        """Announce that the record of a document is about to change, and check that commits are not blocked.
+
+        Return the renewed lease on the document. If this process has not marked the document, do nothing and return
+        None.
 
         Raises:
             Unavailable: Commits are blocked, or another process has taken over the lease.

@@ -64,7 +64,8 @@ class Unsettled:
         """Make the next `refresh` read again.
 
         Args:
-            document_id: The document of a stray chunk. None: this process has changed a mark or a record.
+            document_id: The document of a stray chunk. None: this process has changed a mark or a record, or a
+                search has found a removed point.
         """
         self._changes += 1
         self._until = 0.0
@@ -103,7 +104,7 @@ class Unsettled:
         return [*abandoned, *[document_id for document_id in await self._strays() if document_id not in abandoned]]
 
     async def _strays(self) -> list[str]:
-        """Return the ids of suspected documents that have stray chunks. The others are no longer suspected."""
+        """Check some suspected documents. Return those with stray chunks, and stop suspecting the others."""
         batch = list(self._suspects)[:_MAX_CHECKED_SUSPECTS]
         records = await self._records(batch) if batch else {}
         found = []
@@ -126,6 +127,7 @@ class Unsettled:
     async def _read(self) -> None:
         began, changes = time.monotonic(), self._changes
         marked = [mark["document_id"] for mark in await self.marks()]
+        # A freeze and a rebuild also have marks (`FROZEN`, `REBUILD`), but no chunks.
         marked = [document_id for document_id in marked if not document_id.startswith("\0")]
         now = time.monotonic()
         self._suspects = {document_id: until for document_id, until in self._suspects.items() if until > now}
