@@ -178,6 +178,10 @@ frontends:
     mount: narrow
     allow: {indexes: any}
     mcp: {indexes: [empty]}
+  - name: wide
+    mount: wide
+    allow: {indexes: any}
+    mcp: {indexes: [empty, docs]}
 """
 
 
@@ -210,6 +214,17 @@ async def test_a_profile_limits_tools_and_indexes(fakes: Any, tmp_path: Any, set
     assert [index["name"] for index in listed["structuredContent"]["indexes"]] == ["empty"]
     assert (await call(client, "search", "/narrow/mcp", query="x"))["structuredContent"] == {"results": []}
     assert (await call(client, "fetch", "/narrow/mcp", id="docs/d1"))["isError"]
+
+
+async def test_a_call_without_an_index_searches_all_indexes_for_agents(
+    fakes: Any, tmp_path: Any, settings: Settings
+) -> None:
+    """A call that names no index searches all indexes of the profile's ``mcp`` block."""
+    client = client_with_profiles(fakes, tmp_path, settings)
+    found = (await call(client, "search", "/wide/mcp", query="ferry"))["structuredContent"]["results"]
+    assert {result["index"] for result in found} == {"docs"}
+    listed = (await call(client, "list_indexes", "/wide/mcp"))["structuredContent"]["indexes"]
+    assert {index["name"] for index in listed if index["default"]} == {"docs", "empty"}
 
 
 async def test_a_profile_has_its_own_prompts(fakes: Any, tmp_path: Any, settings: Settings) -> None:

@@ -50,7 +50,8 @@ class AgentOffer:
 
     Attributes:
         tools: The names of the tools.
-        indexes: The indexes that agents can search, the default index first; empty: the profile's indexes.
+        indexes: The indexes that agents can search. A call that names no index searches all of them. Empty: the
+            profile's indexes.
         prompts: The prompts, by name.
     """
 
