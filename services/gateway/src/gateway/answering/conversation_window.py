@@ -1,6 +1,7 @@
 """Fit a conversation into its model's context window: omit the oldest exchanges, keep question and sources.
 
-The chat protocols use this module. Their clients send the whole conversation each time.
+The pipeline uses this module if the platform writes the prompt (`PromptStyle.SOURCES_AFTER_QUESTION`), or if the
+request permits the gateway to omit messages (`Turn.truncates`).
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ class ConversationWindow:
 
     Args:
         generator: Counts tokens as the model does, and returns its context window.
-        node_tokens: The assumed tokens of a passage that is not fetched yet.
+        node_tokens: The assumed tokens of a passage. The passages may take at least this many, if they are free.
     """
 
     def __init__(self, generator: Generator, node_tokens: int) -> None:
@@ -103,9 +104,10 @@ class ConversationWindow:
     def _bound(
         self, turn: Turn, messages: Sequence[Message], texts: Sequence[str], prompt: Sequence[Message]
     ) -> TokenCounts | None:
-        """Return upper bounds of the counts if everything fits according to them, or None.
+        """Return upper bounds of the counts, or None if the turn may not fit or needs exact counts.
 
-        In this case exact counts lead to the same result. Bounds need no call to the generator.
+        If everything fits by upper bounds, exact counts would omit nothing either. Bounds need no call to the
+        generator.
 
         Args:
             turn: The turn.
@@ -192,7 +194,7 @@ def left_out(found: Sequence[Sequence[int]], tokens: Sequence[int], free_tokens:
     Args:
         found: The result of `exchanges`.
         tokens: The tokens of each message of the exchanges, in the same order.
-        free_tokens: The maximum number of tokens of the other messages.
+        free_tokens: The maximum number of tokens of the messages that remain.
     """
     sizes = iter(tokens)
     sized = [(exchange, sum(next(sizes) for _ in exchange)) for exchange in found]

@@ -38,7 +38,8 @@ class NatsLink:
         history_days: Days for which a conversation is stored after its last save.
         memory_hours: Hours for which a session is stored after its last turn.
         response_days: Days for which a response is stored.
-        response_bytes: The maximum number of bytes of the small responses, and also of the large responses.
+        response_bytes: The maximum number of bytes of the small responses. The large responses have the same
+            maximum of their own.
         response_log_bytes: The maximum number of bytes of the logs of responses.
         record_days: The maximum number of days for which a record of usage or audit is stored.
         stream_bytes: The maximum number of bytes of the chat history, of the waiting jobs, and of the states of
@@ -221,7 +222,7 @@ class NatsLink:
         """Return the queue of the background responses. Create it on first use, or if NATS has lost it.
 
         Raises:
-            Unavailable: NATS cannot be reached, or has no space.
+            Unavailable: NATS cannot be reached, or has no space, or the streams of ingest do not exist yet.
         """
         self._ready(self._response_jobs.target, self._ingest)
         return await self._get(self._response_jobs)

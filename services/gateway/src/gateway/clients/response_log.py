@@ -1,6 +1,7 @@
 """Store the logs of responses in a JetStream stream. Each log has its own subject.
 
-Each write names the expected position of the last entry, so that two gateways cannot write to the same log.
+Each append names the expected position of the last entry. If another gateway has written to the log meanwhile, the
+append fails.
 """
 
 import asyncio
@@ -60,7 +61,8 @@ class NatsResponseLog:
     Args:
         stream: Returns the JetStream context, or raises `Unavailable` while NATS is unavailable.
         limit: The maximum number of logs of a tenant. The store may exceed it by a tenth, and then removes the
-            oldest logs.
+            oldest logs. Each gateway counts only its own new logs between two counts of all logs, so several
+            gateways may together exceed the limit by more.
     """
 
     def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, limit: int = 50_000) -> None:

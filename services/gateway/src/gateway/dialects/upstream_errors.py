@@ -50,7 +50,10 @@ def client_error(error: CausewayError) -> CausewayError:
 
 
 def message_of(body: str) -> str:
-    """Return the message of an error in OpenAI's format, or an empty string for another format."""
+    """Return the message of a model server's error, or an empty string if its format is unknown.
+
+    The known formats are OpenAI's ``{"error": {"message": …}}``, and ``{"message": …}``.
+    """
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(body, type=_Nested).error.message
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -36,7 +36,7 @@ _DONE = b"data: [DONE]\n\n"
 
 
 class OrchestratorStream:
-    """The state of a streamed answer.
+    """Renders one streamed answer, and keeps the state between its batches.
 
     Args:
         turn: The turn.
@@ -204,16 +204,17 @@ class OrchestratorStream:
         *,
         has_text: bool = False,
     ) -> None:
-        """Build an event of one choice.
+        """Write an event of one choice.
 
-        If an event can also contain the finish reason, the event is delayed until the next event.
+        If the format has the finish reason in the event with the last text (`CompletionFormat.joins_finish`), the
+        next call of `_flush` writes the event.
 
         Args:
             index: The index of the choice.
             extra: The members of the choice other than its index and its finish reason.
             finish_reason: The finish reason, or None before the end of the choice.
             out: Receives the events.
-            has_text: Whether the choice has text.
+            has_text: Whether the event has text.
         """
         self._flush(out)
         choice = {"index": index} | extra | {"finish_reason": finish_reason or None}
