@@ -32,7 +32,7 @@ MESSAGE_TOKENS = 8
 """The maximum number of tokens that a chat template adds to a message."""
 
 PICTURE_TOKENS = 1000
-"""The assumed tokens of an earlier message that has pictures and no text."""
+"""The assumed tokens of the picture of a page, and of all pictures of an earlier message."""
 
 _LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -128,9 +128,13 @@ def fits(tokens: Sequence[int], budget: int) -> list[bool]:
 
 
 def lower_limits(members_json: bytes, maximum: int) -> bytes:
-    """Return an OpenAI request, or some of its members, with a lowered token limit of the answer.
+    """Lower the token limits of an OpenAI request that exceed a maximum.
 
-    The function changes only the limits that the request contains. All other members keep their bytes.
+    The function adds no limit. All other members keep their bytes.
+
+    Args:
+        members_json: The request, or some of its members, as an object.
+        maximum: The maximum number of tokens of the answer.
     """
     members = _object.decode(members_json)
     limit = msgspec.Raw(b"%d" % maximum)

@@ -72,7 +72,10 @@ class PreparedTurn:
 
     @property
     def passes_through(self) -> bool:
-        """Return whether the model gets the unchanged request: no passage, finding or detector changes it."""
+        """Return whether the model gets the unchanged request, and the client the unchanged answer.
+
+        Passages, findings, detectors of the output and detectors that only report on the input prevent this.
+        """
         adds = self.passages or self.detections or self.turn.detectors.output or reporting(self.turn)
         original = self.turn.original
         return original.passthrough or bool(original.json and not adds)
@@ -206,8 +209,8 @@ class Pipeline:
             turn = replace(turn, retrieval=replace(turn.retrieval, indexes=()))
         checks, found = self._checks.check_input(turn, timeline, deadline), None
         if turn.retrieval.indexes:
-            # The search runs concurrently, because its query does not leave the platform. All other steps wait for
-            # the verdict.
+            # The search runs concurrently. Before the verdict, only the retriever and its embedding server and
+            # reranker receive the query. All other steps wait for the verdict.
             search = self._context.search(turn, turn.query, timeline, deadline)
             (checked, found_in_input), found = await run_both(checks, search)
         else:

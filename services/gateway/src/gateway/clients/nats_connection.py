@@ -158,7 +158,7 @@ class NatsLink:
         """Return the bucket of the quotas. Create it if it is missing.
 
         Raises:
-            Unavailable: NATS is not connected.
+            Unavailable: NATS is not connected, or has no space.
             Exception: One of `NATS_FAILURES`: the call failed.
         """
         client = self._ready("The bucket of the quotas", self._client)
@@ -168,7 +168,7 @@ class NatsLink:
         """Return the bucket of the keys that sign links. Create it if it is missing.
 
         Raises:
-            Unavailable: NATS is not connected.
+            Unavailable: NATS is not connected, or has no space.
             Exception: One of `NATS_FAILURES`: the call failed.
         """
         return await self._period_keys(keys.LINK_KEYS_BUCKET, _LINK_KEY_HOURS)
@@ -177,7 +177,7 @@ class NatsLink:
         """Return the bucket of the keys that encrypt contents. Create it if it is missing.
 
         Raises:
-            Unavailable: NATS is not connected.
+            Unavailable: NATS is not connected, or has no space.
             Exception: One of `NATS_FAILURES`: the call failed.
         """
         return await self._period_keys(keys.CONTENT_KEYS_BUCKET, _CONTENT_KEY_HOURS)
@@ -272,7 +272,10 @@ class NatsLink:
             await self._reconnected.wait()
 
     async def _create(self, client: Client) -> None:
-        """Create the missing streams and buckets. Retry until NATS has created all of them."""
+        """Create the streams and buckets that are missing. Retry until NATS has created all of them.
+
+        This function does not create the streams and buckets that other methods create on first use.
+        """
         while True:
             try:
                 self._api_keys = await buckets.api_keys_bucket(client, replicas=self._replicas)

@@ -1,4 +1,4 @@
-"""The ASGI middleware that enforces quotas. It is inside authentication, which identifies the caller."""
+"""The ASGI middleware that enforces quotas. It runs after authentication, which identifies the caller."""
 
 from servicekit.errors import CausewayError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -1,7 +1,7 @@
 """Text generation with detections: a prompt that the model continues, and the findings in the generated text.
 
 Source: the guardrails orchestrator's API, ``/api/v2/text/generation-detection``. This module renames the
-parameters of the orchestrator's text generation servers to the parameters of an OpenAI server.
+parameters of the orchestrator's text generation servers to the parameters of an OpenAI-compatible server.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from gateway.domain import Batch, Chunking, DetectionOptions, Detections, Detect
 from gateway.frontends.profiles import GuardrailsWire
 
 _KINDS = frozenset((DetectorKind.GENERATION,))
-# OpenAI's names of the parameters by the orchestrator's names.
+# The parameters of OpenAI's API, with vLLM's extensions, by the orchestrator's names.
 _PARAMETER_NAMES = {
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
@@ -151,7 +151,7 @@ def _parse_completion(completion: bytes) -> tuple[str, int]:
 
 
 def _parameters(raw: fields.Raw) -> bytes:
-    """Return the parameters for the model server, under OpenAI's names, as JSON.
+    """Return the parameters for the model server, under the names of `_PARAMETER_NAMES`, as JSON.
 
     Raises:
         InvalidRequest: ``text_gen_parameters`` is not an object.
