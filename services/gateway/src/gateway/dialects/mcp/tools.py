@@ -20,7 +20,7 @@ _TEXT: dict[str, Any] = {"type": "string"}
 _NUMBER: dict[str, Any] = {"type": "integer"}
 _INDEX = {
     "type": "string",
-    "description": "Index to search; the default index if it is missing. list_indexes returns the names.",
+    "description": "Index to search. Without it, the default indexes are searched. list_indexes returns the names.",
 }
 
 
