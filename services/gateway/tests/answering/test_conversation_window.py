@@ -165,6 +165,16 @@ async def test_a_picture_counts_with_its_size() -> None:
     assert (await fit(4000, requested)).left_out == 0
 
 
+async def test_text_beside_a_picture_counts() -> None:
+    """The text parts of a message with a picture count in addition to the picture."""
+    requested = turn(10, 10, 10)
+    parts = [{"type": "text", "text": words(3000)}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    picture = replace(requested.history[0], text="", content_json=json.dumps(parts).encode())
+    requested = replace(requested, history=(picture, requested.history[1]))
+    assert (await fit(4000, requested)).left_out == 2
+    assert (await fit(8000, requested)).left_out == 0
+
+
 async def test_an_unknown_window_cuts_nothing() -> None:
     """A model with an unknown window gets the whole history and a bounded number of passages."""
     fitted = await fit(0, turn(10, *[5000] * 10), *(passage(number, 1000) for number in range(1, 20)))

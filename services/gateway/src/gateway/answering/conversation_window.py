@@ -68,7 +68,7 @@ class ConversationWindow:
             removable = exchanges(turn.history)
             messages = [turn.history[at] for exchange in removable for at in exchange]
             passages = found.passages if found else ()
-            texts = [*prompt_lines(passages), *(message.text for message in messages)]
+            texts = [*prompt_lines(passages), *(message.joined_text for message in messages)]
             shortest = _without(turn, frozenset(at for exchange in removable for at in exchange))
             prompt = prompts.compose(shortest, ())
             counts = self._bound(turn, messages, texts, prompt) or await count_tokens(
