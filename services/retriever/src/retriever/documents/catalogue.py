@@ -267,8 +267,10 @@ async def _visible_record(index: Index, principal: Principal, document_id: str) 
 
 async def _delete(index: Index, document: Document) -> None:
     await index.collection.mark(document.document_id)
-    await index.collection.remove_record(document.document_id)
-    await index.settle(document.document_id)
+    try:
+        await index.collection.remove_record(document.document_id)
+    finally:
+        await index.settle(document.document_id)
 
 
 def _check(request: PageRequest) -> int:

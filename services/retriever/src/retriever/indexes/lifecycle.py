@@ -49,7 +49,9 @@ class Indexes:
         return indexes
 
     async def tidy(self) -> None:
-        """Settle the work that terminated processes have left in a shared store."""
+        """Settle the work that terminated processes, or failed calls of this one, have left in a shared store."""
+        for index in list(self._indexes.values()):
+            await index.settle_again()
         for collection in await self._store.tidy():
             index = self._of_collection(collection)
             if await _settle_abandoned(index) and index not in self._interrupted:

@@ -3,7 +3,8 @@
 A chunk is part of an index if the catalogue's record of its document names the chunk's generation.
 While chunks are written or removed, the document has a mark in the store. For a marked document, searches ignore
 the chunks of generations that its record does not name. `Index.settle` removes these chunks and then the mark. It
-runs at the end of every upsert and deletion, successful or not, and for each mark that a crash has left behind.
+runs at the end of every upsert and deletion, successful or not, and for each mark that a crash has left behind. In
+a shared store, `Index.settle_again` repeats it if it has failed.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import contextlib
 import weakref
 from collections.abc import AsyncIterator, Mapping
 
-from servicekit.errors import CausewayError, PermissionDenied, Unavailable
+from servicekit.errors import CausewayError, NotFound, PermissionDenied, Unavailable
 from servicekit.principal import Principal
 from servicekit.tasks import cancel_and_wait
 
@@ -52,6 +53,7 @@ class Index:
         self._languages_until = -_OLD_LANGUAGES_SECONDS
         self._recount: asyncio.Task[None] | None = None
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._unsettled: set[str] = set()
 
     @property
     def spec(self) -> IndexSpec:
@@ -132,9 +134,20 @@ class Index:
 
     async def settle(self, document_id: str) -> None:
         """Remove the document's chunks of all generations that its record does not name, then its mark."""
+        self._unsettled.add(document_id)
         record = (await self.collection.records([document_id])).get(document_id)
         await self.collection.remove_chunks(document_id, keep=record.generation if record else None)
         await self.collection.unmark(document_id)
+        self._unsettled.discard(document_id)
+
+    async def settle_again(self) -> None:
+        """Settle the documents for which `settle` has failed. Until then this process renews their marks."""
+        for document_id in list(self._unsettled):
+            with contextlib.suppress(NotFound, Unavailable):  # the store is still unavailable, or the index is gone
+                async with self.changing(document_id):
+                    if document_id in self._unsettled:  # otherwise a writer has settled it meanwhile
+                        await self.collection.mark(document_id)
+                        await self.settle(document_id)
 
     async def settle_abandoned(self) -> list[str]:
         """Settle the documents with abandoned marks or stray chunks. Return the ids of the settled documents."""
@@ -142,7 +155,10 @@ class Index:
         for document_id in await self.collection.abandoned():
             with contextlib.suppress(Unavailable):  # another process settles it
                 await self.collection.mark(document_id)
-                await self.settle(document_id)
+                if document_id.startswith("\0"):  # the mark of a freeze or a rebuild, without a document
+                    await self.collection.unmark(document_id)
+                else:
+                    await self.settle(document_id)
                 settled.append(document_id)
         return settled
 

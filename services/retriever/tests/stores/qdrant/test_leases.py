@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
+from causeway_testing.retriever.bench import INDEX, Bench
 from causeway_testing.retriever.qdrant import serving
 from causeway_testing.retriever.qdrant_stores import LEASE, SPEC, kill, opened, two
 from retriever.domain.document import Chunk, Document, Version
@@ -14,6 +15,7 @@ from retriever.ports.store import ChunkPoint, Terms
 from retriever.stores.qdrant.leases import renew_all
 from servicekit import keys
 from servicekit.errors import Unavailable
+from servicekit.principal import LOCAL
 
 
 def version(generation: int, count: int) -> tuple[Document, list[ChunkPoint]]:
@@ -72,6 +74,50 @@ async def test_another_process_takes_over() -> None:
                 await call
         assert await theirs.versions() == {"d": 2}
         assert await theirs.marked() == ["d"]
+
+
+async def test_a_freeze_that_fails_blocks_no_commits() -> None:
+    """A process is about to commit for longer than another one waits to freeze the index. Later it may commit."""
+    async with two(lease=30.0) as (mine, theirs):
+        await theirs.mark("d")
+        await theirs.put_record(Document("d", generation=1))
+        with pytest.raises(TimeoutError):
+            await mine.freeze(0.1)
+        await theirs.unmark("d")
+        await theirs.mark("e")
+        await theirs.put_record(Document("e", generation=1))
+
+
+async def test_settling_is_repeated_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server fails while the retriever removes the chunks of an old version, or a record. The retriever removes
+    the marks later, although it renews their leases.
+    """
+
+    async def fail(*_: object, **__: object) -> None:
+        raise Unavailable("The server fails.")
+
+    async with serving() as server, opened(server, lease=30.0) as store:
+        bench = await Bench.open(store)
+        await bench.put(Document("d", generation=1), ["ferry"])
+        await bench.put(Document("e", generation=1), ["ferry"])
+        collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
+        with monkeypatch.context() as patch:
+            patch.setattr(collection, "remove_chunks", fail)
+            with pytest.raises(Unavailable):
+                await bench.put(Document("d", generation=2), ["harbour"])
+            with pytest.raises(Unavailable):
+                await bench.catalogue.delete_documents(LOCAL, INDEX, ["e"])
+        assert sorted(await collection.marked()) == ["d", "e"]
+        await bench.indexes.tidy()
+        assert await collection.marked() == []
+        assert await collection.count_chunks(EVERYTHING) == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(collection, "remove_record", fail)
+            with pytest.raises(Unavailable):
+                await bench.catalogue.delete_documents(LOCAL, INDEX, ["d"])
+        assert await collection.marked() == []
+        assert await collection.versions() == {"d": 2}
+        await bench.indexes.aclose()
 
 
 async def test_a_record_that_has_changed_is_not_replaced() -> None:

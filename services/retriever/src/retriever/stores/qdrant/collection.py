@@ -278,7 +278,11 @@ class QdrantCollection:
     async def freeze(self, seconds: float) -> None:
         """Take the lease that other processes check before a commit, and wait for running commits."""
         await self.mark(FROZEN)
-        await self._marks.wait_for_commits(seconds)
+        try:
+            await self._marks.wait_for_commits(seconds)
+        except BaseException:
+            await self.thaw()  # otherwise this process would renew the lease, and block commits, until it ends
+            raise
 
     async def thaw(self) -> None:
         """Give up the lease of `freeze`."""
