@@ -105,7 +105,7 @@ async def _undo(index: Index, document_id: str) -> None:
         await index.settle(document_id)
     except (NotFound, Unavailable):
         # The index was deleted or replaced, and the new chunks with it. Or the store is unavailable, and the mark
-        # remains.
+        # remains. In a shared store, `Index.settle_again` removes it.
         return
     except Exception:
         # The mark remains, so readers do not see the version, and the next start settles it.

@@ -12,7 +12,7 @@ import contextlib
 import weakref
 from collections.abc import AsyncIterator, Mapping
 
-from servicekit.errors import CausewayError, NotFound, PermissionDenied, Unavailable
+from servicekit.errors import CausewayError, PermissionDenied, Unavailable
 from servicekit.principal import Principal
 from servicekit.tasks import cancel_and_wait
 
@@ -143,7 +143,7 @@ class Index:
     async def settle_again(self) -> None:
         """Settle the documents for which `settle` has failed. Until then this process renews their marks."""
         for document_id in list(self._unsettled):
-            with contextlib.suppress(NotFound, Unavailable):  # the store is still unavailable, or the index is gone
+            with contextlib.suppress(CausewayError):  # the store is still unavailable, or the index is gone
                 async with self.changing(document_id):
                     if document_id in self._unsettled:  # otherwise a writer has settled it meanwhile
                         await self.collection.mark(document_id)
