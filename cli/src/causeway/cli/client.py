@@ -91,9 +91,10 @@ class Client:
     async def upload(self, index: str, name: str, path: Path, *, pictures: bool = False) -> Job:
         """Upload a file; return its job.
 
-        While the platform is busy, or if the connection breaks, the method sends the request up to six times. It
-        does not retry if the platform requests a wait of more than a minute, or if no server has ever answered. The
-        platform ingests a repeated file only once.
+        The method sends the request up to six times while the platform is busy, if the connection breaks, or if the
+        response is late. It does not retry if the platform requests a wait of more than a minute. It also does not
+        retry if no server accepts a connection and none has answered before. The platform ingests a repeated file
+        only once.
 
         Args:
             index: The index.
@@ -162,10 +163,10 @@ class Client:
             await self._http.get("/healthz", timeout=_PROBE_TIMEOUT)
 
     async def _send_with_retries(self, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
-        """Send a request; retry a bounded number of times while the platform is busy or if the connection breaks.
+        """Send a request; retry under the conditions of `upload`.
 
-        The method does not retry if the platform requests a wait of more than `_MAX_WAIT_SECONDS`. It also does not
-        retry if no server accepts the first connection: the address is wrong, or the platform does not run.
+        If no server accepts a connection and none has answered before, the address is wrong, or the platform does
+        not run.
         """
         wait = self._first_wait
         for attempt in range(1, _MAX_ATTEMPTS + 1):

@@ -19,7 +19,7 @@ async def operator_connection(url: str) -> AsyncIterator[Client]:
     """Connect to NATS as the operator; close the connection at the end.
 
     Raises:
-        Unreachable: The server does not answer.
+        Unreachable: The connection failed: the server does not answer, or refuses the client.
         UsageError: The certificates of the environment are invalid.
         CommandError: A request to the server failed within the block.
     """

@@ -178,8 +178,8 @@ class Stack:
             within: The maximum number of seconds.
 
         Raises:
-            CommandError: The start failed or was not complete in time. The message contains the reason and the last
-                lines of the log.
+            CommandError: The start failed or was not complete in time. The message contains the reason and, if a
+                process has exited, the last lines of its log.
         """
         await self._wait_for_start(self._start(progress), within)
         self._ready = True

@@ -32,7 +32,7 @@ class FairLimiter:
     async def map(self, function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         """Return the function's results in the order of the items.
 
-        After a cancellation or a failure, no further item starts.
+        After a cancellation or a failure of this call, none of its further items starts. Other calls continue.
 
         Raises:
             Unavailable: The object is closed.

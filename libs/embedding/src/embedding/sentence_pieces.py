@@ -19,8 +19,8 @@ from embedding.lazy import Lazy
 from embedding.local import unreadable_message
 from embedding.port import is_unicode
 
-_FIRST, _LAST = 0, 2
-"""``<s>`` and ``</s>``."""
+_BOS, _EOS = 0, 2
+"""The ids of ``<s>`` and ``</s>``, the beginning and the end of a sequence."""
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 """The first pieces, in this order."""
@@ -51,7 +51,7 @@ class SentencePieceTokenizer:
     def sequence(self, text: str, length: int) -> npt.NDArray[np.int64]:
         """Return the model's input: ``<s>``, the text's tokens, ``</s>``; at most ``length`` tokens."""
         _check(text)
-        return np.array([_FIRST, *self._processor().encode(text)[: length - 2], _LAST], np.int64)
+        return np.array([_BOS, *self._processor().encode(text)[: length - 2], _EOS], np.int64)
 
     def _load(self) -> sentencepiece.SentencePieceProcessor:
         try:
@@ -86,20 +86,22 @@ def write_model(tokenizer: bytes, path: Path) -> None:
             kind = _UNKNOWN if piece == "<unk>" else kind
             entry = _bytes(1, piece.encode()) + _key(2, 5) + struct.pack("<f", score) + _number(3, kind)
             file.write(_bytes(1, entry))
-        ids = zip((_BOS_ID, _PAD_ID, _EOS_ID, _UNK_ID), range(len(SPECIAL)), strict=True)
-        trainer = _number(_MODEL_TYPE, _UNIGRAM) + _number(_VOCABULARY_SIZE, len(vocabulary))
+        ids = zip((_BOS_FIELD, _PAD_FIELD, _EOS_FIELD, _UNK_FIELD), range(len(SPECIAL)), strict=True)
+        trainer = _number(_MODEL_TYPE_FIELD, _UNIGRAM) + _number(_VOCABULARY_SIZE_FIELD, len(vocabulary))
         file.write(_bytes(2, trainer + b"".join(_number(field, number) for field, number in ids)))
-        file.write(_bytes(3, _bytes(_CHARSMAP, charsmap)))
+        file.write(_bytes(3, _bytes(_CHARSMAP_FIELD, charsmap)))
 
 
-_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
-_MODEL_TYPE, _VOCABULARY_SIZE, _UNIGRAM = 3, 4, 1
-_UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 40, 41, 42, 43
-_CHARSMAP = 2
+_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # the types of pieces
+_UNIGRAM = 1  # a model type
+# Field numbers of the messages TrainerSpec and NormalizerSpec.
+_MODEL_TYPE_FIELD, _VOCABULARY_SIZE_FIELD = 3, 4
+_UNK_FIELD, _BOS_FIELD, _EOS_FIELD, _PAD_FIELD = 40, 41, 42, 43
+_CHARSMAP_FIELD = 2
 
 
-def _key(field: int, kind: int) -> bytes:
-    return _varint(field << 3 | kind)
+def _key(field: int, wire_type: int) -> bytes:
+    return _varint(field << 3 | wire_type)
 
 
 def _bytes(field: int, content: bytes) -> bytes:
@@ -111,7 +113,7 @@ def _number(field: int, number: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Return a varint: seven bits per byte, the lowest first; the last byte has no eighth bit."""
+    """Return a varint: seven bits per byte, the lowest first; the eighth bit is set in all bytes but the last."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

@@ -228,7 +228,7 @@ class ChildProcesses:
         return response
 
     async def aclose(self) -> None:
-        """Stop the idle processes."""
+        """Kill the idle processes. Reserved processes continue, so call this method after the last request."""
         idle, self._idle = self._idle, []
         for child in idle:
             await child.kill()

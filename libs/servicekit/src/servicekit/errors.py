@@ -13,7 +13,7 @@ CausewayError
 ├── NotFound                    names the resource; resources of other tenants do not exist for the caller
 ├── MethodNotAllowed
 ├── Conflict
-│   └── StaleGeneration         a newer version of the document exists
+│   └── StaleGeneration         a newer generation of the document is stored
 ├── Blocked                     blocked by guardrails
 ├── RateLimited                 over a quota, or a bounded queue is full; may contain the time until a retry
 ├── DeadlineExceeded

@@ -1,6 +1,6 @@
-"""Calls of other services, each with a span, a trace context, a deadline, and errors of `servicekit.errors`.
+"""Calls to other services, each with a span, a trace context, a deadline, and errors of `servicekit.errors`.
 
-This module retries a call that has not reached a server for about a second (`unsent`). The channel has its own
+If a call has not reached a server, this module retries it for about a second (`unsent`). The channel has its own
 retries (`channel.open_channel`).
 """
 
@@ -133,7 +133,7 @@ async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> Asy
     Raises:
         CausewayError: See `unary`.
     """
-    deadline.remaining()
+    deadline.remaining()  # raises before the span starts if no time remains
     span = CallSpan(name, method)
     call: Any = None
     try:

@@ -43,7 +43,8 @@ def space_reserved(name: str, size: int, setting: str = STREAM_SETTING) -> Itera
     Args:
         name: The name of the stream.
         size: Its size limit in bytes.
-        setting: The environment variable that sets the size limit, for the error message.
+        setting: The environment variable that the error message advises to lower. The default also frees space for
+            a stream with a constant size limit, because it lowers the limits of other streams.
 
     Raises:
         Unavailable: The server does not have enough space.

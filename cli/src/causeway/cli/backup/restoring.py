@@ -41,7 +41,7 @@ async def restore(
     existing = await streams.list_streams(broker)
     if full := [stream.config.name for stream in existing if stream.state.messages]:
         raise CommandError(
-            f"the installation is not empty: NATS has {', '.join(map(str, full))}; nothing was changed"
+            f"the installation is not empty: NATS has messages in {', '.join(map(str, full))}; nothing was changed"
         )
     if names := await installation.indexes.names():
         raise CommandError(f"the installation is not empty: it has the index '{names[0][1]}'; nothing was changed")
