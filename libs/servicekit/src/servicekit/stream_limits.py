@@ -43,8 +43,8 @@ def space_reserved(name: str, size: int, setting: str = STREAM_SETTING) -> Itera
     Args:
         name: The name of the stream.
         size: Its size limit in bytes.
-        setting: The environment variable that the error message advises to lower. The default also frees space for
-            a stream with a constant size limit, because it lowers the limits of other streams.
+        setting: The environment variable that the error message advises to lower. `ensure_bucket` uses the default
+            for all buckets, also for those with a constant size limit.
 
     Raises:
         Unavailable: The server does not have enough space.
