@@ -175,6 +175,17 @@ async def test_text_beside_a_picture_counts() -> None:
     assert (await fit(8000, requested)).left_out == 0
 
 
+async def test_tool_calls_count() -> None:
+    """The arguments of tool calls in the history count."""
+    requested = turn(10, 10, 10, 10, 10)
+    asking, answering, result, ending = requested.history
+    extra = {"tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": words(3000)}}]}
+    calling = replace(answering, text="", extra_json=json.dumps(extra).encode())
+    requested = replace(requested, history=(asking, calling, replace(result, role="tool"), ending))
+    assert (await fit(3500, requested)).left_out == 4
+    assert (await fit(8000, requested)).left_out == 0
+
+
 async def test_an_unknown_window_cuts_nothing() -> None:
     """A model with an unknown window gets the whole history and a bounded number of passages."""
     fitted = await fit(0, turn(10, *[5000] * 10), *(passage(number, 1000) for number in range(1, 20)))

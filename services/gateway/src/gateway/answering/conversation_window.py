@@ -7,6 +7,7 @@ request permits the gateway to omit messages (`Turn.truncates`).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import structlog
 from servicekit.deadline import Deadline
 
@@ -24,6 +25,8 @@ from gateway.domain import Message, Selection, TokenCounts, Turn
 from gateway.ports.answering import Generator
 
 _log = structlog.get_logger(__name__)
+_CALLS = ("tool_calls", "function_call")
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class ConversationWindow:
             removable = exchanges(turn.history)
             messages = [turn.history[at] for exchange in removable for at in exchange]
             passages = found.passages if found else ()
-            texts = [*prompt_lines(passages), *(message.joined_text for message in messages)]
+            texts = [*prompt_lines(passages), *map(_counted_text, messages)]
             shortest = _without(turn, frozenset(at for exchange in removable for at in exchange))
             prompt = prompts.compose(shortest, ())
             counts = self._bound(turn, messages, texts, prompt) or await count_tokens(
@@ -151,6 +154,13 @@ def _without(turn: Turn, omitted: frozenset[int]) -> Turn:
     if not omitted:
         return turn
     return replace(turn, history=tuple(message for at, message in enumerate(turn.history) if at not in omitted))
+
+
+def _counted_text(message: Message) -> str:
+    """Return the texts and the tool calls of a message, as one text whose tokens count."""
+    members = _object.decode(message.extra_json) if message.extra_json else {}
+    calls = [bytes(members[name]).decode() for name in _CALLS if name in members]
+    return "\n".join([message.joined_text, *calls])
 
 
 def _size(message: Message, tokens: int) -> int:
