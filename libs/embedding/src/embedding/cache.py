@@ -1,6 +1,7 @@
 """The cache of built ONNX graphs: one directory for each model, weights, precision and builder version.
 
-``<cache>/all-minilm-l6-v2-53aa51172d14-int8-v1/{model.onnx,tokenizer.json}``. One rename creates the complete
+``<cache>/all-minilm-l6-v2-53aa51172d14-int8-v1/{model.onnx,tokenizer.json}``. The multilingual model has
+``words.bin``, too, and ``tokenizer.model`` instead of ``tokenizer.json``. One rename creates the complete
 directory, which never changes afterwards. Any process can therefore read it.
 """
 

@@ -45,7 +45,10 @@ class TritonSource:
         await self._model.aclose()
 
     def _tensors(self, metadata: Any) -> tuple[str, str, bool]:
-        """Return the names of input and output, and whether each text is a row, as Triton's batching requires."""
+        """Return the names of input and output, and whether each text is a row, as Triton's batching requires.
+
+        If the model has several FP32 outputs, return the first one.
+        """
         inputs = [tensor for tensor in metadata.inputs if tensor.datatype == _STRINGS]
         outputs = [tensor.name for tensor in metadata.outputs if tensor.datatype == _FLOATS]
         if len(inputs) != 1 or not outputs:

@@ -1,6 +1,7 @@
 """The port for collections that store whole documents in one step.
 
-Only the embedded store (`stores.edge`) implements it. Other stores mark, stage and commit documents step by step.
+Only the embedded store (`stores.edge`) implements it, and `documents.group_commit` uses it for small documents.
+Other documents, and those of a failed group, are marked, stored and committed step by step (`documents.versions`).
 """
 
 from collections.abc import Collection, Sequence

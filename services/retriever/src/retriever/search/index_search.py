@@ -61,7 +61,7 @@ class IndexResults:
 
     Attributes:
         revision: The revision of the index when the searches began.
-        dense: The highest cosines, by chunk id.
+        dense: The highest cosines, scaled by `QueryVector.similarities`, by chunk id.
         sparse: The highest BM25 scores, by chunk id.
         scored: The result of `RemoteSearches.hybrid`. None if each search was a separate call.
     """

@@ -2,8 +2,9 @@
 
 Several processes may use the index. As in each store, a document's record decides which chunks are visible. A mark
 is a lease (`qdrant.leases`). A record is written only if the stored one has not changed since the document was
-marked. Searches read the marks concurrently, at most every quarter of a second. If a search finds chunks of a
-version that changed since then, the caller detects the different generation and searches again.
+marked. Searches read the marks concurrently, at most every quarter of a second unless this process has changed a
+mark or a record. If a document has changed since the marks were read, a search may find chunks of another version.
+The caller then detects the different generation and searches again.
 """
 
 import contextlib

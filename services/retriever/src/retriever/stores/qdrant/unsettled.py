@@ -31,7 +31,7 @@ _MAX_CHECKED_SUSPECTS = 20
 class Unsettled:
     """Marked and suspected documents with the generations of their records.
 
-    `refresh` reads them at most every quarter of a second.
+    `refresh` reads them at most every quarter of a second, and at once after `invalidate`.
 
     Args:
         points: The points of the index.
@@ -39,7 +39,8 @@ class Unsettled:
         lease_seconds: Duration of a lease.
 
     Attributes:
-        known: The visible generation of each unsettled document by the last read; None: no chunk is visible.
+        known: The result of the last read: the visible generation of each unsettled document, or None if no chunk
+            of the document is visible.
     """
 
     def __init__(
