@@ -47,9 +47,9 @@ class Originals(Protocol):
         ...
 
     async def put(self, object_name: str, source: Path, info: DownloadInfo) -> None:
-        """Store an original that the worker has fetched or unpacked, with the facts about it.
+        """Store an original that the worker has fetched or unpacked; do not replace an existing object.
 
-        An existing object is not replaced.
+        ``info`` is stored with the original, for `download_info`. It is empty for an unpacked file.
 
         Raises:
             Unavailable: The store does not answer, or is full.
@@ -57,7 +57,7 @@ class Originals(Protocol):
         ...
 
     async def download_info(self, object_name: str) -> DownloadInfo | None:
-        """Return the facts about an original that a worker has stored, or None if the original does not exist.
+        """Return the info that `put` stored with an original, or None if the original does not exist.
 
         Raises:
             Unavailable: The store does not answer.
@@ -205,7 +205,10 @@ class Index(Protocol):
     async def store(
         self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
     ) -> None:
-        """Replace a document in the job's index after all batches have arrived. A failure changes nothing.
+        """Replace a document in the job's index after all batches have arrived.
+
+        A failure before the end of the batches changes nothing. If the retriever's response is lost, the document
+        may have been stored although the method raises an error.
 
         Args:
             job: The job with the index and the principal.
@@ -284,7 +287,7 @@ class Delivery(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of its message, with the trace of the upload."""
+        """The headers of its message, with the trace context of the upload."""
         ...
 
     async def earlier_jobs_ended(self) -> bool:

@@ -30,7 +30,7 @@ class ChunkLimits:
     Attributes:
         tokens: Maximum number of tokens of a chunk's text, by the embedding model's tokenizer.
         overlap: Maximum number of tokens of the previous chunk that a chunk repeats.
-        indexed_tokens: Maximum number of tokens of the indexed text, which is the limit of the model.
+        indexed_tokens: Maximum number of tokens of `Chunk.indexed_text`: the limit of the embedding model.
     """
 
     tokens: int
@@ -65,7 +65,7 @@ class _Piece:
         start: In code points of the section's text.
         end: Exclusive.
         tokens: Number of tokens of this span alone.
-        continues: Whether the piece continues the previous piece, which was too long for a chunk.
+        continues: Whether this and the previous piece are parts of one sentence, which is too long for a chunk.
     """
 
     start: int
@@ -144,7 +144,7 @@ class Chunker:
     def split(self, text: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
         """Return the spans of a section's chunks in code points. They cover all characters except white space.
 
-        A section that fits into a chunk is one chunk.
+        A section without ``whole`` spans that fits into a chunk is one chunk.
 
         Args:
             text: The text of the section.
@@ -207,7 +207,7 @@ class Chunker:
     ) -> list[tuple[int, int]]:
         """Return the possible starts of the chunk with the first new piece ``first``, and their repeated tokens.
 
-        The list is in descending order. All starts are behind the start of the previous chunk.
+        The list is in descending order. All starts are after the start of the previous chunk.
         """
         starts = [(pieces[first].start, 0)]
         if spans and pieces[first].continues:
@@ -224,13 +224,14 @@ class Chunker:
     def _overlap_within(self, text: str, piece: _Piece, end: int, after: int) -> list[tuple[int, int]]:
         """Return the start of the overlap in a piece that continues at ``end``, with the number of repeated tokens.
 
-        The start is at a space if possible, otherwise at a token. The list is empty if no start is possible.
+        The start is after a space if possible, otherwise between two tokens. If no start is possible, the list is
+        empty.
 
         Args:
             text: The text of the section.
             piece: The piece before the chunk.
-            end: The end of this piece.
-            after: The start of the previous chunk, behind which the overlap begins.
+            end: The start of the next piece, with which the chunk's new text begins.
+            after: The start of the previous chunk. The overlap begins after it.
         """
         overlap = self._limits.overlap
         spans = self._tokenizer.spans(text[piece.start : end])
@@ -316,7 +317,10 @@ class Chunker:
             limit = max(start + 1, stop + tokens - found)  # a cut within a word can add tokens
 
     def _indexed(self, name: str, headings: tuple[str, ...], text: str) -> str:
-        """Return the text after the name and headings that fit the model's limit and do not occur in the text."""
+        """Return the text with the name and headings before it, as many as fit into the model's limit.
+
+        A name or heading that occurs in the text is omitted.
+        """
         lines = [*(line for line in (name, *headings) if line and line not in text), text]
         while len(lines) > 1 and self._tokenizer.count("\n".join(lines)) > self._limits.indexed_tokens:
             # The outermost heading has the least information and is dropped first. The name is dropped last.

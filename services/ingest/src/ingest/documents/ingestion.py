@@ -54,6 +54,7 @@ class Ingestion:
             EarlierJobsPending: Earlier jobs for the index have not ended.
             NotSupported: The worker does not know this kind of job.
             OwnershipLost: Another worker runs the job, or the job has ended.
+            ParserDefect: The parser has a defect.
         """
         match job:
             case FileJob():

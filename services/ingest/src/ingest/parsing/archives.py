@@ -15,7 +15,7 @@ _MAX_ENTRIES = 100_000
 _MAX_RATIO = 100
 """Maximum ratio of the unpacked size to the size of the archive."""
 _UNCHECKED_BYTES = 16 * 1024 * 1024
-"""Bytes. The compression ratio of an archive is limited only if it unpacks to more than this."""
+"""The compression ratio of an archive is limited only if it unpacks to more bytes than this."""
 _MEMORY_SHARE = 8
 """The size of one file is limited to the memory limit divided by this, because the transfer copies the file."""
 _SYSTEM_FILES = ("__macosx", "thumbs.db", "desktop.ini")
@@ -45,7 +45,7 @@ def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Itera
 
     Raises:
         TooLarge: The compression ratio is too high, or there are too many entries.
-        Unreadable: The archive has no files.
+        Unreadable: The archive has no files, or all of them are skipped.
     """
     yield Head(media_type)
     names = MemberNames()

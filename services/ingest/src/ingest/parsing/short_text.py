@@ -39,7 +39,7 @@ def is_short_text(request: Request) -> bool:
 
 
 def parts(content: bytes, suffix: str, max_characters: int) -> Sequence[Part] | None:
-    """Return the same parts of a short plain text as the parsing child; None for all other documents.
+    """Return the parts that the parsing child would yield for a short plain text; None for all other documents.
 
     Args:
         content: The bytes of the file.

@@ -15,7 +15,9 @@ from ingest.parsing.text.outline import Outline
 _MAX_CHARACTERS = 800
 """Maximum number of characters of a record. A longer element becomes a section with a heading."""
 _MAX_FIELD_CHARACTERS = 120
-"""Maximum number of characters of a field. A longer text becomes a paragraph, without the name of its element."""
+"""Maximum number of characters of a field directly in a section. A longer text becomes a paragraph, without the
+name of its element. The fields of a record may be longer.
+"""
 _TITLES = ("title", "head", "heading", "caption", "name", "label")
 _PARAGRAPHS = ("p", "para", "simpara", "paragraph")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"

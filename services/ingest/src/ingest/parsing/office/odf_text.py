@@ -37,12 +37,12 @@ _PARAGRAPHS = (TEXT + "p", TEXT + "h")
 
 
 def fill(outline: Outline, body: etree._Element, indent: int = -1, marker: str = "") -> None:
-    """Add the content of a text, a section, a cell or a list item to an outline.
+    """Add the content of a text, a section, a text box, a list item or a frame of a slide to an outline.
 
     Args:
         outline: The outline.
         body: The element with the paragraphs.
-        indent: Depth of the list; -1 outside a list.
+        indent: Depth of the list, from 0; -1 outside a list.
         marker: Marker of the first paragraph of an item.
     """
     for child in body:
@@ -100,7 +100,10 @@ def own_text(element: etree._Element) -> str:
 
 
 def fill_table(outline: Outline, table: etree._Element) -> None:
-    """Add a table to an outline, one line for each row. If it has no header rows, the first row is the header."""
+    """Add a table to an outline, one line for each row.
+
+    If the table has several rows and no header rows, the first row is the header.
+    """
     heads = [_cells(row) for group in table.iter(TABLE + "table-header-rows") for row in group]
     lines = [
         _cells(row) for row in table.iter(TABLE + "table-row") if row.getparent().tag != TABLE + "table-header-rows"

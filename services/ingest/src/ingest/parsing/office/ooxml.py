@@ -28,7 +28,7 @@ def check(path: Path, memory: int) -> None:
     Raises:
         Unreadable: The document is damaged or encrypted, or has a document type declaration (DTD).
         Unsupported: The document is Strict Open XML, which the libraries do not support.
-        TooLarge: The document is too large when unpacked.
+        TooLarge: The document is too large when unpacked, or has too many parts.
     """
     with damage_is_unreadable("The document"), zipfile.ZipFile(path) as package:
         parts = package.infolist()
