@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import random
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -21,6 +22,9 @@ from servicekit.channel import open_channel
 from servicekit.server import GrpcServer
 
 _START_SECONDS = 90.0
+_PORTS = range(10_000, 32_000)
+# Hypothesis seeds the functions of `random`, so that several processes would choose the same ports.
+_RANDOM = random.SystemRandom()
 
 
 @contextlib.asynccontextmanager
@@ -137,9 +141,16 @@ async def eventually(
 
 
 def free_ports(count: int) -> Sequence[int]:
-    """Return different free ports of the loopback interface."""
+    """Return different free ports of the loopback interface.
+
+    Linux and macOS give outgoing connections only higher ports, so no connection takes one of these ports before
+    the test's server listens on it.
+    """
+    ports: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        while len(ports) < count:
+            port = _RANDOM.choice(_PORTS)
+            with contextlib.suppress(OSError):  # another server uses the port
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                ports.append(port)
+    return ports
