@@ -1,4 +1,4 @@
-"""Fit a conversation into its model's context window: omit the oldest exchanges, keep question and sources.
+"""Fit a conversation into its model's context window: omit passages and the oldest exchanges, keep the question.
 
 The pipeline uses this module if the platform writes the prompt (`PromptStyle.SOURCES_AFTER_QUESTION`), or if the
 request permits the gateway to omit messages (`Turn.truncates`).
@@ -34,8 +34,8 @@ class Fit:
     """A turn that fits its model's context window.
 
     Attributes:
-        turn: The turn with its history and answer cut to the window, and without options that its model does not
-            support.
+        turn: The turn without the omitted messages and without options that its model does not support. The token
+            limit of its answer is lowered if the answer would not fit.
         selection: The selected passages, or None if the turn names no index.
         left_out: The number of omitted messages.
         takes_pictures: Whether the model accepts pictures.
@@ -107,7 +107,7 @@ class ConversationWindow:
     def _bound(
         self, turn: Turn, messages: Sequence[Message], texts: Sequence[str], prompt: Sequence[Message]
     ) -> TokenCounts | None:
-        """Return upper bounds of the counts, or None if the turn may not fit or needs exact counts.
+        """Return upper bounds of the counts, or None if the turn might not fit or needs exact counts.
 
         If everything fits by upper bounds, exact counts would omit nothing either. Bounds need no call to the
         generator.

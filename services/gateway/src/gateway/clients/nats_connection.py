@@ -147,7 +147,7 @@ class NatsLink:
         return self._ready("The API keys", self._api_keys)
 
     async def records(self) -> JetStreamContext:
-        """Return the streams of usage and audit.
+        """Return the JetStream context for the streams of usage and audit.
 
         Raises:
             Unavailable: NATS cannot be reached, or has no space.
@@ -203,7 +203,9 @@ class NatsLink:
         return await self._get(self._responses)
 
     async def large_responses(self) -> JetStreamContext:
-        """Return the object store of large responses. Create it on first use, or if NATS has lost it.
+        """Return the JetStream context for large responses.
+
+        Create the object store on first use, or if NATS has lost it.
 
         Raises:
             Unavailable: NATS cannot be reached, or has no space.
@@ -211,7 +213,9 @@ class NatsLink:
         return await self._get(self._large_responses)
 
     async def response_log(self) -> JetStreamContext:
-        """Return the stream of the logs of responses. Create it on first use, or if NATS has lost it.
+        """Return the JetStream context for the logs of responses.
+
+        Create the stream on first use, or if NATS has lost it.
 
         Raises:
             Unavailable: NATS cannot be reached, or has no space.
@@ -219,7 +223,9 @@ class NatsLink:
         return await self._get(self._response_log)
 
     async def response_jobs(self) -> JetStreamContext:
-        """Return the queue of the background responses. Create it on first use, or if NATS has lost it.
+        """Return the JetStream context for the background responses.
+
+        Create their queue on first use, or if NATS has lost it.
 
         Raises:
             Unavailable: NATS cannot be reached, or has no space, or the streams of ingest do not exist yet.
@@ -231,7 +237,7 @@ class NatsLink:
         return await resource.get(self._ready(resource.target, self._client))
 
     def _ready(self, target: str, resource: T | None) -> T:
-        """Return a resource that exists while NATS is connected.
+        """Return the resource, if it exists and NATS is connected.
 
         Raises:
             Unavailable: The resource does not exist yet, or NATS is not connected.

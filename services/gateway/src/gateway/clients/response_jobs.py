@@ -22,7 +22,7 @@ _STREAM = response_keys.RESPONSE_JOB_STREAM
 _MAX_BYTES = 1_000_000
 _RETRY_AFTER = 15.0
 _SHARE_DIVISOR = 8
-"""Before the next count of a tenant's jobs, a gateway accepts at most one eighth of the tenant's free places."""
+"""Before the next count of a tenant's jobs, a gateway accepts at most one eighth of the free places, or one job."""
 _MAX_TENANTS = 1000
 _decode = msgspec.msgpack.Decoder(ResponseJob).decode
 
@@ -47,7 +47,8 @@ class NatsTakenJob:
 
     async def requeue(self) -> None:
         """See `ports.response_jobs.TakenJob`."""
-        with contextlib.suppress(nats.errors.Error, OSError):  # after a time-out, another gateway receives the job
+        # If the call fails, NATS delivers the job again when the time for its acknowledgement has passed.
+        with contextlib.suppress(nats.errors.Error, OSError):
             await self._message.nak()
 
 
@@ -56,8 +57,9 @@ class NatsResponseJobs:
 
     Args:
         stream: Returns the JetStream context, or raises `Unavailable` while NATS is unavailable.
-        limit: The maximum number of waiting and running jobs of a tenant. If more than eight gateways run, their
-            tenants may exceed it.
+        limit: The maximum number of waiting and running jobs of a tenant. A tenant may exceed it with simultaneous
+            submissions. If several gateways run, each of them may also accept up to an eighth of the limit without
+            a new count.
     """
 
     def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, limit: int) -> None:

@@ -29,7 +29,7 @@ _TARGET = "The log of responses"
 _STREAM = response_keys.RESPONSE_LOG_STREAM
 _SEQUENCE, _LAST, _ROLLUP = "Nats-Sequence", "Nats-Last-Sequence", "Nats-Rollup"
 _WRONG_LAST_SEQUENCE = 10071
-# NATS limits a message to 1 MiB, including its headers and subject.
+# NATS limits the payload and the headers of a message together to 1 MiB (``max_payload``).
 _MAX_BYTES = 1_000_000
 _MIN_COMPRESSED_BYTES = 16 * 1024
 _MAX_READ, _MAX_READ_BYTES = 512, 1024 * 1024

@@ -25,7 +25,8 @@ class OrchestratorExchange:
         wire: The wire format of the API.
         streaming: Whether the answer is a stream.
         include_usage: Whether the last event of a stream has the token counts.
-        continuous_usage: Whether every event of a stream has the token counts.
+        continuous_usage: Whether each event of a choice in a stream has the token counts that the model has
+            reported so far.
     """
 
     headers: tuple[tuple[bytes, bytes], ...] = ()

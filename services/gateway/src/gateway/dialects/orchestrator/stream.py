@@ -44,7 +44,7 @@ class OrchestratorStream:
         wire: The wire format of the API.
         envelope: The members of a chunk other than the choices.
         include_usage: Whether the last event has the token counts.
-        continuous_usage: Whether every event has the token counts.
+        continuous_usage: Whether each event of a choice has the token counts that the model has reported so far.
     """
 
     def __init__(
