@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Return whether the platform has the file's current content."""
+        """Return whether the platform has the file's current content, or no longer has a removed file."""
         return self.state in {"succeeded", "unchanged", "removed"}
 
 
@@ -143,8 +143,8 @@ async def ingest(
         sources: The files.
         watcher: Receives the progress.
         at_once: The maximum number of files that are ingested concurrently.
-        patience: Seconds without progress of any file after which the waiting files count as failed. Their jobs
-            continue.
+        patience: Seconds without progress of any job after which the uploaded files whose jobs have not ended count
+            as failed. Their jobs continue.
         stored: The documents of the index, by name. Files with the same content are not sent.
         pictures: Whether to store pictures of the pages.
 
@@ -152,7 +152,7 @@ async def ingest(
         The outcomes, in the order of ``sources``.
 
     Raises:
-        Unreachable: The platform cannot be reached, also after retries.
+        Unreachable: The platform cannot be reached, even after retries.
     """
     outcomes: dict[Source, Outcome] = {}
     waiting = iter(sources)

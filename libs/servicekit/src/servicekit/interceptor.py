@@ -46,8 +46,9 @@ _FAULTS = frozenset(
 class ServiceInterceptor(grpc.aio.ServerInterceptor):
     """Runs each handler in a span that continues the caller's trace, and turns its errors into a status.
 
-    A `CausewayError` becomes the status of its row in the table. Any other exception is a defect: the caller gets
-    INTERNAL, and the log gets the stack.
+    A `CausewayError` becomes the status of its row in the table of `errors`. A method that is not implemented
+    becomes UNIMPLEMENTED, and a call that the caller has cancelled becomes CANCELLED. Any other exception is a
+    defect: the caller gets INTERNAL, and the log gets the stack trace.
 
     Args:
         callers: The services that may call, identified by the first label of a name in their certificates. None:
@@ -154,7 +155,7 @@ async def _call_scope(
             span.set_status(StatusCode.ERROR, type(failure).__name__)
             span.set_attribute("error.type", code.name)
         if isinstance(failure, Unavailable | DeadlineExceeded):
-            # A dependency is unavailable. A stack for each call would fill the log during the outage.
+            # A dependency is unavailable. A stack trace for each call would fill the log during the outage.
             _log.warning("call failed", error=message, cause=_cause(failure), **measured.fields)
         elif http_status(failure) >= _FIRST_SERVER_ERROR:
             _log.error("call failed", error=message, exc_info=failure, **measured.fields)

@@ -114,7 +114,7 @@ def durations(module: str, name: str, description: str, buckets: Iterable[float]
 
 
 def amounts(module: str, name: str, unit: str, description: str, buckets: Iterable[float]) -> Histogram:
-    """Create a histogram of another unit than seconds, for example ``{token}``; see `durations`."""
+    """Create a histogram with a unit other than seconds, for example ``{token}``; see `durations`."""
     return metrics.get_meter(module).create_histogram(
         name, unit, description, explicit_bucket_boundaries_advisory=list(buckets)
     )
@@ -131,7 +131,8 @@ def counter(
         unit: For example ``{token}``; empty without a unit.
         description: For readers of the metrics.
         known: Sets of labels that are known in advance. Their series begin at 0, because Prometheus sees no
-            increase if a series begins at 1.
+            increase if a series begins at 1. Only counters that are created before the first call of `install`
+            begin at 0.
     """
     counts = metrics.get_meter(module).create_counter(name, unit, description)
     _zeros.extend((counts, labels) for labels in known)

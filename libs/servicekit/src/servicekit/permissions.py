@@ -1,4 +1,4 @@
-"""The permissions of the services at NATS: each service may use only the streams and subjects that it needs.
+"""The permissions of the services in NATS: each service may use only the streams and subjects that it needs.
 
 Retriever, generator and guardrails do not use NATS. The operator, a person with the command line, may do
 everything. https://docs.nats.io/running-a-nats-service/configuration/securing_nats/authorization
@@ -22,7 +22,7 @@ class Permissions:
     Attributes:
         publish: Subjects to which the user may send.
         subscribe: Subjects from which the user may receive, in addition to its own inbox.
-        deny_publish: Exceptions from ``publish``.
+        deny_publish: Exceptions to ``publish``.
     """
 
     publish: tuple[str, ...]
@@ -33,8 +33,8 @@ class Permissions:
 def _api(stream: str) -> tuple[str, ...]:
     """Return the subjects of JetStream's API for a stream and its consumers.
 
-    The patterns are exact up to the stream's name. With a wildcard before it, they would also match a consumer of
-    another stream that has the name of this stream.
+    Each pattern fixes the position of the stream's name. With a second ``*`` before the name, a pattern such as
+    ``CONSUMER.*.*.NAME`` would also match a consumer of another stream that has the name of this stream.
     """
     calls = ("STREAM.*", "STREAM.MSG.*", "CONSUMER.*", "CONSUMER.MSG.NEXT", "CONSUMER.DURABLE.CREATE", "DIRECT.GET")
     return tuple(f"$JS.API.{call}.{stream}{rest}" for call in calls for rest in ("", ".>"))
@@ -86,7 +86,8 @@ _LOOKUPS = ("$JS.API.INFO", "$JS.API.STREAM.NAMES")
 _FETCH_JOBS = (f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.>",)
 
 PERMISSIONS: Mapping[str, Permissions] = {
-    # The gateway submits and watches jobs, stores originals, history and keys, and processes no jobs.
+    # The gateway submits and watches ingest jobs, but does not process them. It processes response jobs, and stores
+    # originals, history, and the keys of links and contents. It does not write API keys or pictures.
     GATEWAY: Permissions(
         publish=(
             *_LOOKUPS,
@@ -124,7 +125,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_FETCH_JOBS,
         ),
     ),
-    # Workers process jobs and write dead letters. They see neither conversations nor keys.
+    # Workers process ingest jobs and write dead letters. They see neither conversations nor keys.
     INGEST: Permissions(
         publish=(
             *_LOOKUPS,

@@ -17,7 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from servicekit.settings import ServiceSettings
 
 SCHEMA = Schemas.V1_44_0.value
-"""The version of OpenTelemetry's semantic conventions that spans follow."""
+"""The URL of the schema of OpenTelemetry's semantic conventions, in the version that spans follow."""
 
 _IDS = RandomIdGenerator()
 _PROPAGATOR = TraceContextTextMapPropagator()

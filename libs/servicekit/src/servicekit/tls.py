@@ -25,7 +25,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """The input of a handshake, as PEM: the process's certificate, its key, and the authority of its peers."""
+    """The input of a handshake, as PEM: the process's certificate, its key, and its peers' CA certificates."""
 
     certificate: bytes
     key: bytes
@@ -33,12 +33,12 @@ class Material:
 
 
 class Certificates:
-    """The certificate of a process, and the authority of its peers.
+    """The certificate of a process, and the certificate authority (CA) of its peers.
 
     Args:
-        certificate: PEM file with the certificate and the chain to the authority.
+        certificate: PEM file with the certificate and the chain to its CA.
         key: PEM file with its key.
-        authority: PEM file with the authorities of the peers' certificates.
+        authority: PEM file with the CA certificates that verify the peers' certificates.
         interval: Seconds between checks of the files.
 
     Raises:
@@ -114,7 +114,7 @@ class Certificates:
         return credentials
 
     def client_context(self) -> ssl.SSLContext:
-        """Return the context for a client handshake outside gRPC. It trusts only the authority of the settings.
+        """Return the context for a client handshake outside gRPC. It trusts only the CA of the settings.
 
         Callers must request the context before each handshake.
         """
@@ -166,7 +166,7 @@ def _expiry(file: Path) -> list[tuple[float, dict[str, str]]]:
 
 
 def channel_credentials(material: Material) -> grpc.ChannelCredentials:
-    """Return credentials for a gRPC channel that presents the certificate and trusts only the authority."""
+    """Return credentials for a gRPC channel that presents the certificate and trusts only the CA."""
     return grpc.ssl_channel_credentials(material.authority, material.key, material.certificate)
 
 

@@ -37,7 +37,7 @@ async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> b
         readiness = await client.readiness()
         latency_ms = (time.perf_counter() - start) * 1000
     local = stack_file.read(data_dir)
-    # Only the local stack's file contains process ids.
+    # The file describes the processes of the local stack. The URL may belong to another stack.
     processes = local.get("services", {}) if local.get("url") == url else {}
     services: dict[str, dict[str, object]] = {
         _GATEWAY: {"status": "ok", "detail": "", "latency_ms": round(latency_ms, 1)}

@@ -23,7 +23,7 @@ class Limits:
     """The time-outs and the size limit for a model server.
 
     Attributes:
-        connect: The maximum number of seconds for the connection.
+        connect: The maximum number of seconds to establish a connection.
         first_byte: The maximum number of seconds until the body begins. The headers do not count, because some
             servers send them immediately. The body of a non-streamed answer begins when the answer is complete.
         idle: The maximum number of seconds between two pieces of a stream.
