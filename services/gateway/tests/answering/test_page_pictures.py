@@ -110,10 +110,10 @@ async def test_pictures_instead_of_text(ask: Any, fakes: Any, overrides: dict[st
 
 
 async def test_a_page_is_shown_once(ask: Any, fakes: Any) -> None:
-    """A page with several passages is shown once."""
-    first = fakes.retriever.indexes["docs"][0]
-    fakes.retriever.indexes["docs"] = [first, replace(first, id="p9")]
-    assert len((await ask(OVERRIDES))["data_points"]["images"]) == 1
+    """A page with several passages is shown once, at the place of its first passage."""
+    first, second = fakes.retriever.indexes["docs"]
+    fakes.retriever.indexes["docs"] = [first, second, replace(first, id="p9", score=0.1)]
+    assert [image["url"] for image in (await ask(OVERRIDES))["data_points"]["images"]] == URLS
 
 
 def text_only_model(fakes: Any) -> None:

@@ -241,6 +241,8 @@ def test_headings_are_dropped_before_text() -> None:
     for max_tokens, prefix in expected.items():
         [chunk] = Chunker(tokenizer, ChunkLimits(16, 0, max_tokens)).chunks([page], "name.md")
         assert chunk.indexed_text == prefix + chunk.text
+    [chunk] = Chunker(tokenizer, ChunkLimits(16, 0, 17)).chunks([page], "w.md")  # the text contains this name
+    assert chunk.indexed_text == "four five\n" + chunk.text
 
 
 @pytest.mark.parametrize(

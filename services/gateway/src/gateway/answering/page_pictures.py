@@ -80,10 +80,9 @@ class PagePictures:
 
 
 def _pages(passages: tuple[Passage, ...]) -> list[Passage]:
-    """Return one passage per page that may have a picture."""
-    pages = {
-        (passage.index, passage.document_id, passage.page): passage
-        for passage in reversed(passages)
-        if passage.has_pictures and passage.page
-    }
-    return list(reversed(pages.values()))
+    """Return the first passage of each page that may have a picture, in the order of the passages."""
+    pages: dict[tuple[str, str, int], Passage] = {}
+    for passage in passages:
+        if passage.has_pictures and passage.page:
+            pages.setdefault((passage.index, passage.document_id, passage.page), passage)
+    return list(pages.values())

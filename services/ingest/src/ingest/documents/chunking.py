@@ -321,11 +321,14 @@ class Chunker:
 
         A name or heading that occurs in the text is omitted.
         """
-        lines = [*(line for line in (name, *headings) if line and line not in text), text]
-        while len(lines) > 1 and self._tokenizer.count("\n".join(lines)) > self._limits.indexed_tokens:
+        names = [name] if name and name not in text else []
+        outer = [heading for heading in headings if heading and heading not in text]
+        while (names or outer) and self._tokenizer.count(
+            "\n".join((*names, *outer, text))
+        ) > self._limits.indexed_tokens:
             # The outermost heading has the least information and is dropped first. The name is dropped last.
-            lines.pop(1 if len(lines) > 2 else 0)
-        return "\n".join(lines)
+            (outer or names).pop(0)
+        return "\n".join((*names, *outer, text))
 
 
 def _overlap_and_separator(text: str, previous_end: int | None, start: int) -> tuple[int, str | None]:

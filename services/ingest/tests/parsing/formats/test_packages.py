@@ -98,6 +98,15 @@ def test_columns_after_the_limit(read_parts: ReadParts) -> None:
     assert omission == Omission("TooLarge", limit, 0)
 
 
+def test_a_box_in_a_box_is_read_once(read_parts: ReadParts) -> None:
+    """A text box and a note in another text box of a paragraph are read once, after the outer box."""
+    note = "<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>low</text:p></text:note-body></text:note>"
+    box = "<draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>"
+    body = f"<text:p>Tides{box.format('outer' + box.format('inner' + note))}</text:p>"
+    [section] = texts(read_parts(open_document("text", body), "a.odt"))[0]
+    assert section.split() == ["Tides", "outer", "inner", "[1]", "low"]
+
+
 def test_slides(read_parts: ReadParts) -> None:
     """Each slide is a page: the title, the boxes from top to bottom, the notes."""
     box = '<draw:frame svg:y="{}cm" {}><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>'

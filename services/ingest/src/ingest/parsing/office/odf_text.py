@@ -74,13 +74,21 @@ def fill(outline: Outline, body: etree._Element, indent: int = -1, marker: str =
 
 
 def _fill_inner(outline: Outline, paragraph: etree._Element) -> None:
-    """Add the notes and the text boxes of a paragraph, after the paragraph."""
+    """Add the notes and the text boxes of a paragraph, after the paragraph.
+
+    `fill` adds the boxes and the notes that are in another box.
+    """
+    boxes = list(paragraph.iter(DRAW + "text-box"))
+    inner = {element for box in boxes for element in box.iterdescendants()}
     for note in paragraph.iter(TEXT + "note"):
+        if note in inner:
+            continue
         citation = "".join(note.xpath("string(*[local-name()='note-citation'])"))
         text = " ".join(collapse(own_text(element)) for element in note.iter(TEXT + "p"))
         outline.block(f"[{citation}] {text}" if text else "", tight=True)
-    for box in paragraph.iter(DRAW + "text-box"):
-        fill(outline, box)
+    for box in boxes:
+        if box not in inner:
+            fill(outline, box)
 
 
 def own_text(element: etree._Element) -> str:
