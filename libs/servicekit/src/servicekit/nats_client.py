@@ -6,7 +6,7 @@ import structlog
 from nats.aio.client import DEFAULT_FLUSH_TIMEOUT, Client
 from nats.errors import Error
 
-from servicekit.tasks import cancel_and_wait, raise_if_cancelled
+from servicekit.tasks import cancel_and_wait
 
 _log = structlog.get_logger(__name__)
 
@@ -28,8 +28,12 @@ class ClosingClient(Client):
 
         The library sends its ping before buffered messages, so this method sends the buffer first.
         """
+        task = asyncio.current_task()
+        earlier = 0 if task is None else task.cancelling()
         await self._flush_pending(force_flush=True)
-        raise_if_cancelled()  # the library's method ignores a cancellation
+        # The library's method ignores a cancellation. A task that was cancelled earlier may still flush and close.
+        if task is not None and task.cancelling() > earlier:
+            raise asyncio.CancelledError
         await super().flush(timeout)
 
     async def close(self) -> None:
