@@ -35,7 +35,7 @@ async def operator_connection(url: str) -> AsyncIterator[Client]:
         ) from error
     try:
         yield client
-    except (TimeoutError, nats.errors.Error) as error:
+    except (TimeoutError, nats.errors.Error, CausewayError) as error:
         raise CommandError(f"a request to NATS failed: {str(error) or type(error).__name__}") from error
     finally:
         await client.close()
