@@ -179,7 +179,7 @@ def test_wrong_files_at_the_start_are_refused(authority: trustme.CA, tmp_path: P
     other = Files(tmp_path / "b", authority, "gateway")
     with pytest.raises(InvalidRequest, match="do not match"):
         Certificates(files.cert, other.key, files.ca)
-    with pytest.raises(InvalidRequest, match="No such file"):
+    with pytest.raises(InvalidRequest, match=r"TLS: .*/nothing: No such file"):
         Certificates(files.cert, tmp_path / "nothing", files.ca)
     with pytest.raises(InvalidRequest, match="Also set CAUSEWAY_TLS_KEY_FILE and CAUSEWAY_TLS_CA_FILE"):
         Certificates.of(ServiceSettings(tls_cert_file=files.cert))

@@ -135,11 +135,13 @@ class Certificates:
 
     def _read(self) -> tuple[Material, ssl.SSLContext]:
         certificate, key, authority = self._files
+        # `load_cert_chain` does not name a missing file, so read the files first.
+        material = Material(certificate.read_bytes(), key.read_bytes(), authority.read_bytes())
         # A context keeps its loaded certificates, so a failed reload would break an existing context.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_cert_chain(certificate, key)
         context.load_verify_locations(authority)
-        return Material(certificate.read_bytes(), key.read_bytes(), authority.read_bytes()), context
+        return material, context
 
 
 def export_expiry(settings: ServiceSettings) -> None:

@@ -11,7 +11,7 @@ from causeway_testing.retriever.qdrant import serving
 from causeway_testing.retriever.qdrant_stores import LEASE, SPEC, kill, opened, two
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.scope import EVERYTHING
-from retriever.ports.store import ChunkPoint, Terms
+from retriever.ports.store import REBUILD, ChunkPoint, Terms
 from retriever.stores.qdrant.leases import renew_all
 from servicekit import keys
 from servicekit.errors import Unavailable
@@ -46,6 +46,9 @@ async def test_only_one_process_writes_a_document() -> None:
         assert sorted(await mine.marked()) == ["d", "e"]
         await mine.unmark("d")
         await theirs.mark("d")
+        await mine.mark(REBUILD)
+        with pytest.raises(Unavailable, match=r"The index is being rebuilt by another process\."):
+            await theirs.mark(REBUILD)
 
 
 async def test_another_process_takes_over() -> None:

@@ -8,6 +8,7 @@ from servicekit.errors import Unavailable
 
 from retriever.domain.document import Document
 from retriever.domain.index import IndexSpec
+from retriever.ports.store import REBUILD
 from retriever.stores import payload
 from retriever.stores.qdrant.leases import Lease, Leases
 from retriever.stores.qdrant.points import Points
@@ -67,7 +68,9 @@ class Marks:
         )
         with self._points.translated_errors():
             if not await self._leases.take(lease):
-                raise Unavailable(f"Document '{document_id}' is being written by another process.", retry_after=1)
+                is_index = document_id in (FROZEN, REBUILD)
+                what = "The index is being rebuilt" if is_index else f"Document '{document_id}' is being written"
+                raise Unavailable(f"{what} by another process.", retry_after=1)
         try:
             record = (await self._records([document_id])).get(document_id)
         except BaseException:
