@@ -112,16 +112,20 @@ class ProgressTimer:
 
     def __init__(self, patience: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
         self.patience = patience
-        self._clock = clock
+        self.now = clock
         self._progressed_at = clock()
 
     def restart(self) -> None:
         """Record that one of the jobs has made progress."""
-        self._progressed_at = self._clock()
+        self._progressed_at = self.now()
 
-    def has_expired(self) -> bool:
-        """Return whether no job has made progress for longer than the patience."""
-        return self._clock() - self._progressed_at > self.patience
+    def has_expired(self, began_at: float) -> bool:
+        """Return whether a job has waited for longer than the patience without progress of any job.
+
+        Args:
+            began_at: The time, by `now`, at which the wait for the job began.
+        """
+        return self.now() - max(began_at, self._progressed_at) > self.patience
 
 
 async def ingest(
@@ -216,8 +220,7 @@ async def wait_for_job(
         CommandError: The timer has expired. The job continues on the platform.
     """
     timer = timer or ProgressTimer()
-    poll = _FIRST_POLL_SECONDS
-    timer.restart()
+    poll, began_at = _FIRST_POLL_SECONDS, timer.now()
     on_change(job)
     while not job.has_ended:
         await asyncio.sleep(poll)
@@ -226,7 +229,7 @@ async def wait_for_job(
             poll = _FIRST_POLL_SECONDS
             timer.restart()
             on_change(job)
-        elif timer.has_expired():
+        elif timer.has_expired(began_at):
             raise CommandError(
                 f"job {job.id} is {job.state}, and no job has made progress for {timer.patience:g} s; it continues"
             )
