@@ -1,6 +1,7 @@
 """The embedded store limits its open indexes. The layers above the store do not notice this."""
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 
@@ -46,7 +47,10 @@ def are_open(store: EdgeStore) -> list[str]:
 
 def resources() -> tuple[int, int]:
     """Return the numbers of the engine's threads and of the descriptors of this process."""
-    names = [Path("/proc/self/task", thread, "comm").read_text() for thread in os.listdir("/proc/self/task")]
+    names = []
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
+            names.append(Path("/proc/self/task", thread, "comm").read_text())
     return sum(name.startswith("edge-") for name in names), len(os.listdir("/proc/self/fd"))
 
 
