@@ -11,6 +11,7 @@ from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
 from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
 from causeway_testing.servers import grpc_service, nats_server
+from nats.aio.client import Client
 from servicekit import nats
 from servicekit.nats import IngestTransport
 
@@ -63,11 +64,16 @@ async def nats_url(tmp_path: Path) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def transport(tmp_path: Path) -> AsyncIterator[IngestTransport]:
+async def client(nats_url: str) -> AsyncIterator[Client]:
+    """Return a connection to a nats-server for the test."""
+    connection = await nats.connect(nats_url, "test")
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def transport(client: Client) -> IngestTransport:
     """Return the streams and buckets of ingest on a nats-server for the test."""
-    async with nats_server(tmp_path / "nats") as url:
-        client = await nats.connect(url, "test")
-        try:
-            yield await nats.ingest_transport(client)
-        finally:
-            await client.close()
+    return await nats.ingest_transport(client)

@@ -1,20 +1,9 @@
-from collections.abc import AsyncIterator
-
-import pytest
 from nats.aio.client import Client
 from nats.js.api import DiscardPolicy, StorageType
 from servicekit import buckets, keys
-from servicekit.nats import connect
 
 DAY = 86400
 GIB = 1024**3
-
-
-@pytest.fixture
-async def client(nats_url: str) -> AsyncIterator[Client]:
-    one = await connect(nats_url, "test")
-    yield one
-    await one.close()
 
 
 async def test_the_history_is_bounded(client: Client) -> None:

@@ -1,5 +1,4 @@
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import nats.errors
@@ -8,14 +7,11 @@ from nats.aio.client import Client
 from nats.js.kv import KeyValue
 from servicekit import key_value
 from servicekit.buckets import api_keys_bucket
-from servicekit.nats import connect
 
 
 @pytest.fixture
-async def bucket(nats_url: str) -> AsyncIterator[KeyValue]:
-    client: Client = await connect(nats_url, "test")
-    yield await api_keys_bucket(client)
-    await client.close()
+async def bucket(client: Client) -> KeyValue:
+    return await api_keys_bucket(client)
 
 
 async def test_an_empty_bucket_has_no_entries(bucket: KeyValue) -> None:

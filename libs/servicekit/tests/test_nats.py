@@ -1,6 +1,5 @@
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,6 @@ from servicekit.nats import IngestTransport, connect, ingest_transport
 
 DAY = 86400
 GIB = 1024**3
-
-
-@pytest.fixture
-async def client(nats_url: str) -> AsyncIterator[Client]:
-    one = await connect(nats_url, "test")
-    yield one
-    await one.close()
 
 
 async def test_a_missing_server_is_reported_soon(log: Any) -> None:

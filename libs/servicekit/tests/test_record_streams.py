@@ -1,26 +1,13 @@
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
-import pytest
-from causeway_testing.servers import nats_server
 from nats.aio.client import Client
 from servicekit import keys
-from servicekit.nats import connect
 from servicekit.record_streams import horizon, record_streams, trim
 from structlog.testing import capture_logs
 
 MEBI = 1024 * 1024
 DAY = 86400
-
-
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    async with nats_server(tmp_path) as url:
-        client = await connect(url, "test")
-        yield client
-        await client.close()
 
 
 async def fill(client: Client, tenant: str, verdict: str, count: int, size: int = 400) -> None:
