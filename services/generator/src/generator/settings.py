@@ -54,7 +54,7 @@ class Settings(GrpcServiceSettings):
         description="Maximum seconds until a stream begins; otherwise the generator tries another deployment.",
     )
     model_whole_timeout: float = Field(
-        100.0, gt=0, description="Maximum seconds until a non-streamed answer is complete."
+        100.0, gt=0, description="Maximum seconds until a non-streamed answer is complete, or a stream begins."
     )
     model_idle_timeout: float = Field(
         60.0, gt=0, description="Maximum seconds between two pieces of a model server's stream."
