@@ -42,7 +42,7 @@ class _Usage(msgspec.Struct, gc=False):
     completion_tokens: int | None = None
 
 
-# Nearly every chunk has only content. This type decodes such a chunk in a tenth of the general decoder's time.
+# Nearly every chunk has only content. `_ContentChunk` decodes it ten times as fast as the general decoder.
 class _ContentDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     content: str
     role: Literal["assistant"] | None = None
@@ -116,7 +116,7 @@ class ChunkReader:
 
     @property
     def complete(self) -> bool:
-        """Return whether every choice has its finish reason, even if the stream has no end marker."""
+        """Return whether every choice has its finish reason; the answer is then complete without an end marker."""
         return self._progress.complete
 
     def read(self, payload: bytes) -> list[Event]:
@@ -220,7 +220,7 @@ class ChunkRelay:
 
     @property
     def complete(self) -> bool:
-        """Return whether every choice has its finish reason."""
+        """Return whether every choice has its finish reason; see `ChunkReader.complete`."""
         return self._progress.complete
 
     def read(self, payload: bytes) -> list[Event]:

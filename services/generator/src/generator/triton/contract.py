@@ -29,7 +29,7 @@ _SWITCHES = (
     "return_num_input_tokens",
     "return_num_output_tokens",
 )
-# Parameters of the OpenAI API, with the names of their tensors in different versions of TensorRT-LLM's ensemble.
+# Parameters of a request, with the names of their tensors in different versions of TensorRT-LLM's ensemble.
 _TENSORS = {
     "max_tokens": ("max_tokens", "request_output_len"),
     "min_tokens": ("min_tokens", "min_length"),

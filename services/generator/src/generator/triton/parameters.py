@@ -21,7 +21,7 @@ _HARMLESS = frozenset(
         "parallel_tool_calls",
     )
 )  # fmt: skip
-# Values of other parameters that have no effect.
+# Other parameters, each with its values that do not change the answer.
 _NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "logprobs": (False,),
     "top_logprobs": (0,),
@@ -37,7 +37,7 @@ _NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "suffix": ("",),
 }
-# Values of sampling parameters that have no effect.
+# Sampling parameters, each with its value that does not change the answer.
 _NEUTRAL = {
     "min_tokens": 0,
     "top_p": 1,

@@ -1,4 +1,4 @@
-"""The connection to one Triton server: model descriptions, streams, failures."""
+"""The connection of one deployment to its Triton server: the model's contract, streams, readiness and failures."""
 
 import asyncio
 import contextlib
@@ -22,10 +22,10 @@ _CHECK_INTERVAL_SECONDS = 5.0
 
 
 class TritonServer:
-    """One model on a Triton server, through ``tritonclient.grpc.aio``; the first call connects.
+    """The connection to a Triton server for one model, through ``tritonclient.grpc.aio``.
 
-    The first call also imports that package (15 MB, 0.2 s). Later calls must run in the event loop of the first
-    call.
+    The first call connects, and imports that package (15 MB, 0.2 s). Later calls must run in the event loop of the
+    first call.
     """
 
     def __init__(self, config: TritonConfig) -> None:
