@@ -54,9 +54,9 @@ class S3OriginalStore:
     """An `original_store.OriginalStore` in a bucket.
 
     An original of up to 8 MiB needs one conditional request. If several writers send it, the store keeps the bytes
-    of the first one. A larger original is sent in parts, and exists after the last request. For such an original,
-    `put` first checks whether the name exists. If two writers send it concurrently, the later one replaces the
-    object.
+    of the first one. A larger original is sent in parts, and exists only after the last request. For such an
+    original, `put` first checks whether the name exists. If two writers send it concurrently, the later one
+    replaces the object.
 
     Args:
         settings: The settings, with a bucket.

@@ -19,7 +19,7 @@ EARLIER_JOBS_PENDING = Failure("UNAVAILABLE", "Jobs that were accepted earlier f
 _INTERVAL = 0.2
 """Minimum seconds between two records of progress."""
 _TRIES = 10
-"""Maximum number of writes for one record, each after a conflict with another writer."""
+"""Maximum number of tries to write one record. A try fails if another write has changed the record."""
 _COMMIT_SECONDS = 20.0
 """Seconds for which `Report.commit` retries."""
 _COMMIT_PAUSE = 0.25
@@ -72,7 +72,7 @@ class Report:
         self._has_unrecorded_state = False
         self._pending: asyncio.Task[None] | None = None
         self._ownership_lost: OwnershipLost | None = None
-        self._waiting_for_jobs_since: datetime | None = None  # since previous attempts have waited for earlier jobs
+        self._waiting_for_jobs_since: datetime | None = None  # start of a wait for earlier jobs
         self._stage_start = time.monotonic()
         self._stage_seconds: dict[str, float] = {}
 

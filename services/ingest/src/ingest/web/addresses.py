@@ -25,8 +25,10 @@ _GLOBAL_UNICAST = ip_network("2000::/3")
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IP address is on the public internet. An IPv4 address within an IPv6 address must be public
-    too.
+    """Return whether an IP address is on the public internet.
+
+    If an IPv6 address contains an IPv4 address (IPv4-mapped, 6to4 or NAT64), the IPv4 address decides. Teredo
+    addresses are not public.
 
     Raises:
         ValueError: The text is not an IP address.

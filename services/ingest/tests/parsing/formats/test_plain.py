@@ -11,7 +11,7 @@ def text(source: str, suffix: str = ".txt") -> str:
 
 
 def test_lines_wrapped_by_hand_are_joined() -> None:
-    """The lines of hard-wrapped prose are joined to paragraphs. Lists and short lines are not joined."""
+    """The lines of hard-wrapped prose are joined into paragraphs. Lists and short lines are not joined."""
     source = (
         "The ferry leaves at eight in the morning and takes\r\n"
         "an hour and a half. Children travel free when an\r\n"

@@ -33,7 +33,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the sheets of a workbook; hidden sheets have no text.
+    """Yield the head of a workbook and a page for each sheet. The page of a hidden sheet is empty.
 
     Raises:
         Unreadable: The workbook is damaged, or has no text.

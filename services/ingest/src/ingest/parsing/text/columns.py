@@ -18,7 +18,7 @@ _MIN_COLUMN_LINES = 3
 _GUTTER = 0.8
 """Minimum width of the gap between two columns, as a multiple of the font size."""
 _RUNNING_LETTERS = 18
-"""Minimum letters of a typical line of running text. Cells of tables have fewer letters."""
+"""Minimum number of letters of a typical line of running text. Most cells of tables have fewer letters."""
 _MAX_CELL_LETTERS = 40
 """Maximum number of letters of a typical cell of a table."""
 _FILLED = 0.6

@@ -1,4 +1,4 @@
-"""Creates names for files within a file that are unique and safe to show."""
+"""Creates unique names for the files within a file. The names are safe to show."""
 
 import re
 from collections.abc import Iterable
