@@ -5,6 +5,7 @@ from ingest.domain import Document
 
 DOCUMENT = Document("id", "a", "0" * 64, 5, page_count=3)
 SLIDES = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+ODP = "application/vnd.oasis.opendocument.presentation"
 
 
 @pytest.mark.parametrize(
@@ -13,6 +14,8 @@ SLIDES = "application/vnd.openxmlformats-officedocument.presentationml.presentat
         (replace(DOCUMENT, content_type="application/pdf"), False),
         (replace(DOCUMENT, content_type="application/pdf", has_pictures=True), True),
         (replace(DOCUMENT, content_type=SLIDES), True),
+        (replace(DOCUMENT, content_type=ODP), True),
+        (replace(DOCUMENT, content_type="image/tiff"), True),
         (replace(DOCUMENT, content_type="text/plain", page_count=0), True),
     ],
 )

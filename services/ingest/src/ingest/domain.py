@@ -8,8 +8,8 @@ from datetime import datetime
 import msgspec
 from servicekit.principal import Principal
 
-_WITHOUT_PICTURES = "application/vnd.openxmlformats-officedocument."
-"""Prefix of the content types of Office documents, whose pages (slides or sheets) have no pictures."""
+_PDF = "application/pdf"
+"""The content type of the only documents whose pages have pictures."""
 MAIL_TYPES = ("message/rfc822", "application/vnd.ms-outlook")
 CONTAINER_TYPES = (*MAIL_TYPES, "application/zip", "application/x-tar")
 """Content types of documents that may contain files. These files become documents too."""
@@ -75,11 +75,10 @@ class Document:
     def has_same_content_as(self, other: "Document") -> bool:
         """Return whether two versions have the same passages and pictures.
 
-        The passages depend only on the content and the name. Pictures are not compared if the document cannot have
-        any.
+        The passages depend only on the content and the name. Pictures are compared only if this document is a PDF,
+        because other documents cannot have any.
         """
-        has_pages = (self.page_count or other.page_count) and not self.content_type.startswith(_WITHOUT_PICTURES)
-        same_pictures = not has_pages or self.has_pictures == other.has_pictures
+        same_pictures = self.content_type != _PDF or self.has_pictures == other.has_pictures
         return self.sha256 == other.sha256 and self.sourcefile == other.sourcefile and same_pictures
 
     def is_unchanged_from(self, other: "Document") -> bool:

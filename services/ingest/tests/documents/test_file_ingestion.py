@@ -80,7 +80,7 @@ async def test_a_document_is_stored(rig: Rig) -> None:
     assert await rig.run(job) is State.SUCCEEDED
     document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
     assert [(chunk.page, chunk.number) for chunk in chunks] == [(1, 0), (2, 1)]
-    assert (document.content_type, document.page_count, document.language) == ("application/x-pages", 2, "en")
+    assert (document.content_type, document.page_count, document.language) == ("application/pdf", 2, "en")
     assert document.generation == 1
     assert rig.jobs.history[-1][1].state is State.INDEXING
     assert rig.jobs.history[-1][1].progress.chunks_total == 2

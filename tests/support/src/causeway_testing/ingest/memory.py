@@ -136,7 +136,7 @@ class TextParser:
             yield Page(0, (Section((), ", ".join(inner)),))
             return
         texts = text.split("\f")
-        yield Head("application/x-pages", len(texts), "en")
+        yield Head("application/pdf", len(texts), "en")
         for number, text in enumerate(texts, 1):
             picture = str(number).encode() if pictures else b""
             if text == "scan" and ocr:
