@@ -54,14 +54,14 @@ class DetectorSpec:
 
 @dataclass(frozen=True, slots=True)
 class DetectionContext:
-    """The further input of a detector, in addition to the texts.
+    """The input of a detector in addition to the texts.
 
     Attributes:
         direction: Whether the texts are a question, passages or an answer.
         passages: The source passages of the texts; if ``urls`` is true, the URLs of documents.
         prompt: The prompt that the texts answer.
-        messages: The conversation as a JSON list; empty if there is no conversation.
-        tools: The tools of the conversation as a JSON list; empty if it has no tools.
+        messages: The conversation as a JSON array; empty if there is no conversation.
+        tools: The tools of the conversation as a JSON array; empty if it has no tools.
         headers: The caller's headers, in lower case.
         replies: For each text, a JSON object with the members of its message except the content. The tuple may be
             shorter than the list of texts; then the last texts have no entry.

@@ -191,7 +191,7 @@ class Settings(OriginalSettings, IdentitySettings):
     max_body_bytes: int = Field(4 * MEBI, gt=0, description="Maximum bytes of a request's body.")
     ingest_urls: UrlPatterns = Field(
         [],
-        description="Hosts from which documents may be fetched, as a JSON list: `docs.example.org`, "
+        description="Hosts from which documents may be fetched, as a JSON array: `docs.example.org`, "
         "`*.example.org`, `*`, with `:8443` for another port. Empty: URLs are refused. Set the same value for "
         "gateway and workers.",
     )

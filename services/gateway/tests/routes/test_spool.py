@@ -8,7 +8,7 @@ async def sent_bytes(spool: Spool, parts: list[bytes | int]) -> bytes:
 
 
 async def test_records_are_read_in_any_order() -> None:
-    """Records are sent in any order as JSON lists of known length."""
+    """Records are sent in any order as JSON arrays of known length."""
     spool = Spool()
     for number in range(5):
         spool.add(b'"%d"' % number)

@@ -187,7 +187,7 @@ def detection_context(
         replies: For each text, the members of its message besides the content, as a JSON object.
 
     Raises:
-        InvalidRequest: The direction is unknown, the messages or the tools are not JSON lists, or a reply is not a
+        InvalidRequest: The direction is unknown, the messages or the tools are not JSON arrays, or a reply is not a
             JSON object. The error names the field.
     """
     if direction and direction not in _DIRECTIONS:
@@ -224,5 +224,5 @@ def _check_json(raw: bytes, field: str, kind: type[list[object]] | type[dict[str
     try:
         msgspec.json.decode(raw, type=kind)
     except (ValueError, RecursionError) as error:
-        what = "list" if kind is list else "object"
+        what = "array" if kind is list else "object"
         raise InvalidRequest(f"`{field}` is not a JSON {what}.", field=field) from error

@@ -123,8 +123,8 @@ class DetectionContext:
         passages: The texts of the sources, or the addresses of the sources if ``passages_are_urls`` is set.
         passages_are_urls: Whether ``passages`` contains addresses.
         prompt: The prompt that the texts answer.
-        messages_json: The conversation of the texts: a JSON list of messages in OpenAI's format.
-        tools_json: The tools of the conversation as a JSON list, or empty without tools.
+        messages_json: The conversation of the texts: a JSON array of messages in OpenAI's format.
+        tools_json: The tools of the conversation as a JSON array, or empty without tools.
         headers: The caller's headers, in lower case. A detector receives only the headers that its configuration
             allows.
     """

@@ -22,20 +22,20 @@ class IdentitySettings(ServiceSettings):
     allowed_hosts: list[Annotated[str, AfterValidator(str.lower)]] = Field(
         [],
         description="Hosts that the gateway accepts in requests without authentication (CAUSEWAY_AUTH=none), as a "
-        "JSON list, with or without a port: `causeway.internal`. It always accepts loopback and profiles' hosts.",
+        "JSON array, with or without a port: `causeway.internal`. It always accepts loopback and profiles' hosts.",
     )
     oidc_issuer: str = Field(
         "", description="Issuer URL of the OpenID Connect provider whose tokens the gateway accepts."
     )
     oidc_audience: list[str] = Field(
         [],
-        description="Accepted audiences, as a JSON list: usually the client id of the API at the provider "
+        description="Accepted audiences, as a JSON array: usually the client id of the API at the provider "
         "(docs/security.md). The claim `aud` of a token must contain one of them. With CAUSEWAY_PUBLIC_URL, "
         "the address of an /mcp endpoint also suffices there (docs/mcp.md). Required if CAUSEWAY_AUTH contains "
         "`oidc`.",
     )
     oidc_algorithms: list[Algorithm] = Field(
-        ["RS256", "ES256"], min_length=1, description="Accepted algorithms of a token's signature, as a JSON list."
+        ["RS256", "ES256"], min_length=1, description="Accepted algorithms of a token's signature, as a JSON array."
     )
     oidc_jwks_url: str = Field(
         "", description="Address of the provider's keys. Empty: from the provider's configuration."
@@ -61,21 +61,21 @@ class IdentitySettings(ServiceSettings):
         "always valid.",
     )
     oidc_default_roles: list[Role] = Field(
-        [], description="Roles that every token has in addition to its claim, as a JSON list."
+        [], description="Roles that every token has in addition to its claim, as a JSON array."
     )
     oidc_profiles_claim: str = Field(
         "", description="Claim with the front end profiles for which a token is valid. Empty: all."
     )
     oidc_former_names: list[str] | None = Field(
         None,
-        description="Users, as a JSON list of values of the user claim. They own the uploads and conversations "
+        description="Users, as a JSON array of values of the user claim. They own the uploads and conversations "
         "that earlier versions stored under this name without the issuer. `*`: all. No API key may have had the "
         "name of such a user. Default: all with CAUSEWAY_AUTH=oidc, none with keys,oidc.",
     )
     oidc_client_id: str = Field(
         "", description="Client id for the sign-in of front ends (/auth_setup). Empty: no sign-in."
     )
-    oidc_scopes: list[str] = Field([], description="Scopes that front ends request for tokens, as a JSON list.")
+    oidc_scopes: list[str] = Field([], description="Scopes that front ends request for tokens, as a JSON array.")
     # This field is last, because its validator reads the other fields.
     auth: Literal["none", "keys", "oidc", "keys,oidc"] = Field(
         "none",

@@ -67,7 +67,7 @@ class Spool:
 
 
 def json_list(numbers: Sequence[int]) -> list[Part]:
-    """Return the parts of a JSON list of records."""
+    """Return the parts of a JSON array of records."""
     parts: list[Part] = [b"["]
     for position, number in enumerate(numbers):
         parts += (b",", number) if position else (number,)

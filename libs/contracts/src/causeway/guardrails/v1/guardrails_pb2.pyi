@@ -255,11 +255,11 @@ class Surroundings(_message.Message):
     prompt: _builtins.str
     """The prompt that the texts answer."""
     messages_json: _builtins.bytes
-    """The conversation that contains the texts, or that the texts answer: one JSON list of messages in OpenAI's
+    """The conversation that contains the texts, or that the texts answer: one JSON array of messages in OpenAI's
     format.
     """
     tools_json: _builtins.bytes
-    """The tools of the conversation: one JSON list; empty means none."""
+    """The tools of the conversation: one JSON array; empty means none."""
     @_builtins.property
     def passages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The passages of the texts."""
