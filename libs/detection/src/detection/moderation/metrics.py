@@ -13,7 +13,8 @@ _BUCKETS = (0.00001, 0.0001, *metrics.SECONDS)
 _durations = metrics.durations(
     __name__,
     "causeway.detector.duration",
-    "Seconds that a detector takes for one call of its model or server, or for one text if it uses neither.",
+    "Seconds that a detector takes for one call of its model or server. For a detector that uses neither: for one "
+    "growing text, or for all texts of a request.",
     _BUCKETS,
 )
 _holds = metrics.durations(

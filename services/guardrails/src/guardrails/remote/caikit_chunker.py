@@ -1,4 +1,4 @@
-"""A remote chunker over the protocol of the reference orchestrator (caikit's ``ChunkersService``)."""
+"""A client of the guardrails orchestrator's chunkers, which implement caikit's ``ChunkersService``."""
 
 from collections.abc import Callable
 from typing import Any

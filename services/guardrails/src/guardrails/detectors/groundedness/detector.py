@@ -50,7 +50,8 @@ class GroundednessParams(Params, frozen=True, kw_only=True):
     numbers: Annotated[
         bool,
         msgspec.Meta(
-            description="Whether to report numbers and dates that the passages do not have next to the same words."
+            description="Whether to report numbers, units and dates that the passages do not have next to the same "
+            "words."
         ),
     ] = True
     names: Annotated[
@@ -77,7 +78,7 @@ def groundedness(open_embedder: OpenEmbedder, seconds: float) -> BuiltIn[Grounde
         try:
             await open_embedder()
         except (SetupError, CausewayError):
-            return Health(healthy=False, reason="the embedding model is not built")
+            return Health(healthy=False, reason="the embedding model is not built or cannot be loaded")
         return Health(healthy=True)
 
     return BuiltIn(
@@ -121,7 +122,7 @@ class Groundedness(Judge):
             raise DetectorFailed("the embedding model cannot be used") from error
         cosines = embedded @ vectors.T
         best = cosines.argmax(axis=1)
-        # In a thread, because the comparison with each sentence of the passages takes a fraction of a millisecond.
+        # In a thread: each comparison of two sentences takes a fraction of a millisecond, and there can be many.
         return await asyncio.to_thread(self._findings, windows, texts, indices, sources, best, cosines)
 
     def _findings(
