@@ -48,7 +48,7 @@ class Request:
         return self.query.mode is Mode.HYBRID and self.options.fusion is Fusion.SCORES
 
     def remote(self, index: Index) -> RemoteSearches | None:
-        """Return the port through which one call gets the candidates of an index with both scores.
+        """Return the port that gets the candidates of an index, with both scores, in one call.
 
         Return None if the index's store is in this process, or if the query does not need both scores.
         """

@@ -12,10 +12,11 @@ from retriever.ports.term_encoder import TermEncoder
 class QueryAnalyzer:
     """Computes the terms of queries.
 
-    A query in another script than Latin is analysed in the language of its script. Another query is too short to
-    detect its language reliably, so it is analysed in the index's language. If an index has several languages of
-    the Latin script, the language is detected among these. If several languages are likely, the terms of all likely
-    languages are used. An index with the language `LEGACY` analyses all queries as English.
+    A query in a script other than Latin is analysed in the language of its script. A query in the Latin script is
+    analysed in the index's language, because it is too short to detect its language reliably. If an index has
+    several languages of the Latin script, the language is detected among these. If several languages are likely,
+    the terms of all likely languages are used. For an index with the language `LEGACY`, all queries are analysed as
+    English.
 
     Args:
         encoder: Computes the sparse vectors.

@@ -126,22 +126,22 @@ def chunk_point(stored: StoredChunk, payload: Payload, vectors: Mapping[str, Any
 
 
 def kind(name: str) -> str:
-    """Return the fact that a point has a kind."""
+    """Return the fact for the points of a kind."""
     return f"kind:{name}"
 
 
 def version(document_version: Version) -> str:
-    """Return the fact that a chunk is part of a version."""
+    """Return the fact for the chunks of a version."""
     return _keyword(f"version:{document_version.generation}:{document_version.document_id}")
 
 
 def reader(token: str) -> str:
-    """Return the fact that a caller with a token may see a document."""
+    """Return the fact for the points that a caller with a token may see."""
     return _keyword(f"reader:{token}")
 
 
 def fact(name: str, value: Scalar) -> str:
-    """Return the fact that a field has a value."""
+    """Return the fact for the points in which a field has a value."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # JSON has one type of number
     return _keyword(f"{name}:{value}" if _is_huge(value) else f"{name}:{msgspec.json.encode(value).decode()}")

@@ -141,8 +141,8 @@ def scope_filter(
         scope: The scope.
         kind: The kind of the points. Searches need none, because only chunks have vectors.
         ids: Limits the filter to these points.
-        unsettled: The generation whose chunks are visible, by the ids of the marked documents. If it is None, no
-            chunk of the document is visible.
+        unsettled: For each marked document, by id: the generation whose chunks are visible. No chunk of a document
+            with the generation None is visible.
     """
     must: list[edge.ConditionType] = []
     if kind is not None:

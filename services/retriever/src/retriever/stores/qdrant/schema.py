@@ -88,17 +88,17 @@ def lease_point(
 
 
 def generation_fact(generation: int | None) -> str:
-    """Return the fact that a record names a generation. No record has the fact for None."""
+    """Return the fact for the record that names a generation. No record has the fact for None."""
     return f"names:{generation}"
 
 
 def holder_fact(holder: str) -> str:
-    """Return the fact that a process holds a lease."""
+    """Return the fact for the leases that a process holds."""
     return f"holder:{holder}"
 
 
 def index_fact(tenant: str, name: str) -> str:
-    """Return the fact that a point has the specification of an index."""
+    """Return the fact for the point with the specification of an index."""
     return f"index:{keys.collection(tenant, name)}"
 
 
@@ -156,8 +156,8 @@ def scope_filter(
         scope: The scope.
         kind: The kind of the points.
         ids: Limits the filter to these points.
-        unsettled: The generation whose chunks are visible, by the ids of the unsettled documents. If it is None, no
-            chunk of the document is visible.
+        unsettled: For each unsettled document, by id: the generation whose chunks are visible. No chunk of a
+            document with the generation None is visible.
     """
     must: list[models.Condition] = [_any([payload.kind(kind)])]
     if scope.readers is not None:
