@@ -75,7 +75,7 @@ async def test_the_model_receives_the_earlier_turns(client: httpx.AsyncClient, f
 
 
 async def test_a_whole_conversation_replaces_the_stored_one(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A request that contains an answer replaces the stored conversation."""
+    """A request that contains a message of the assistant replaces the stored conversation."""
     state = await ask(client, "One?")
     whole = [("user", "A?"), ("assistant", "B."), ("user", "C?")]
     await ask(client, "", state, messages=[{"role": role, "content": text} for role, text in whole])

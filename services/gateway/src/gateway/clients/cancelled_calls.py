@@ -21,7 +21,10 @@ _log = structlog.get_logger(__name__)
 
 
 class CancelledCalls(BackgroundTask):
-    """Sends and receives cancellations until the ``async with`` block ends.
+    """Sends and receives cancellations.
+
+    The end of the ``async with`` block stops only the attempts to subscribe. The subscription lasts as long as the
+    connection.
 
     Args:
         client: Returns the connection, or raises `Unavailable` while NATS is unavailable.

@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 
 class GatewayBeats(BackgroundTask):
-    """Sends and receives heartbeats until the ``async with`` block ends.
+    """Sends heartbeats until the ``async with`` block ends, and receives them as long as the connection exists.
 
     Args:
         client: Returns the connection, or raises `Unavailable` while NATS is unavailable.

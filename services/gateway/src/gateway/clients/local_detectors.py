@@ -206,7 +206,7 @@ class _LocalWatch:
         return [_clearance(step) for step in steps]
 
     async def _pause(self, size: int) -> None:
-        """Let other tasks run before the loop judges this text if it has judged much text since the last pause."""
+        """Let other tasks run first if the loop would otherwise judge too much text without a pause."""
         size = max(size, self._inline // _MAX_INLINE_PIECES)
         self._since_pause += size
         if self._since_pause > self._inline:

@@ -30,7 +30,7 @@ class ChatRoute:
         operation: The description in the OpenAPI document.
         streaming: Whether the path requests a stream, or None if the body decides.
         single_turn: Whether only the last message of the user counts.
-        stores: Whether answers can be stored and continued.
+        stores: Whether a request can continue stored responses. The dialect decides whether an answer is stored.
     """
 
     path: str

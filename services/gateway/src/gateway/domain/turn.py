@@ -207,7 +207,7 @@ class Session:
     Attributes:
         name: The client's name for the conversation, or empty if the name is not text.
         is_new: Whether the gateway generated the name in this turn.
-        is_whole: Whether the request contains an answer, which shows that it contains the whole conversation.
+        is_whole: Whether the request contains the whole conversation. It does if it has a message of the assistant.
         expects_memory: Whether clients of the dialect send only the newest message.
     """
 

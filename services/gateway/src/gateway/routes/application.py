@@ -139,7 +139,10 @@ def router(
         },
     )
     async def upload(request: Request, file: Annotated[UploadFile, File(description="The document")]) -> Response:
-        """Add a document that only the user can see to the front end's index. Wait until it is indexed."""
+        """Add a document that only the user and administrators can see to the front end's index.
+
+        Wait until the document is indexed.
+        """
         principal = state_of(request.scope).principal
         index = _index(request)
         [name] = file_names([file])
@@ -292,7 +295,7 @@ async def _document_id(
 
 
 def _private_upload(principal: Principal, index: str, name: str, document_id: str, content: bytes) -> Upload:
-    """Return an upload that only the user can see, and that replaces only documents of the user.
+    """Return an upload that only the user and administrators can see, and that replaces only documents of the user.
 
     If the caller is no user, because the gateway runs without authentication, all callers can see the document.
     """

@@ -96,8 +96,8 @@ def test_the_tables_are_counted() -> None:
     listed = ", ".join(f"{counts[state]} {state}" for state in STATES[1:-1])
     percentage = round(100 * counts["supported"] / scope)
     sentence = (
-        f"Of {counts.total()} properties {scope} are in scope. "
-        f"{counts['supported']} of these are supported ({percentage} %), {listed}."
+        f"Of {counts.total()} properties, {scope} are in scope: "
+        f"{counts['supported']} supported ({percentage} %), {listed}."
     )
     assert sentence in " ".join(PAGE.split())
 
