@@ -17,6 +17,17 @@ async def cancel_and_wait(*tasks: "asyncio.Task[Any]") -> None:
         _, running = await asyncio.wait(running, timeout=1)
 
 
+async def discard(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel tasks as `cancel_and_wait` does, and ignore their exceptions.
+
+    asyncio logs an exception that is never retrieved, so this function retrieves it.
+    """
+    await cancel_and_wait(*tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
+
+
 def raise_if_cancelled() -> None:
     """Raise the cancellation of the current task that a called function may have lost.
 

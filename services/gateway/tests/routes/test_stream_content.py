@@ -1,8 +1,9 @@
 """The route that receives a stream of content and returns a stream of detections."""
 
 import asyncio
+import gc
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from causeway_testing.gateway.answering import FakeGuardrails
 from gateway.dialects.orchestrator.registration import STREAM_CONTENT
 from gateway.identity.caller import Caller
-from gateway.ports.answering import Watch
+from gateway.ports.answering import Clearance, Watch
 from gateway.routes.stream_content import StreamContent
 from gateway.server.request_state import state_of
+from servicekit.errors import Unavailable
 from servicekit.principal import LOCAL
 
 MEDIA = {"content-type": "application/x-ndjson"}
@@ -72,6 +74,18 @@ async def test_other_media_and_methods_are_refused(client: httpx.AsyncClient) ->
     assert (response.status_code, response.json()["code"]) == (405, 405)
 
 
+def request() -> dict[str, Any]:
+    """Return the ASGI scope of a request."""
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "POST",
+        "path": STREAM_CONTENT,
+        "headers": [(b"content-type", b"application/x-ndjson")],
+    }
+    state_of(scope).identify(Caller(LOCAL))
+    return scope
+
+
 class Watched(FakeGuardrails):
     """Guardrails that count the open watches."""
 
@@ -94,14 +108,7 @@ async def test_detections_precede_the_end_of_the_content() -> None:
     incoming: asyncio.Queue[Any] = asyncio.Queue()
     outgoing: asyncio.Queue[Any] = asyncio.Queue()
 
-    scope: dict[str, Any] = {
-        "type": "http",
-        "method": "POST",
-        "path": STREAM_CONTENT,
-        "headers": [(b"content-type", b"application/x-ndjson")],
-    }
-    state_of(scope).identify(Caller(LOCAL))
-    serving = asyncio.create_task(app(scope, incoming.get, outgoing.put))
+    serving = asyncio.create_task(app(request(), incoming.get, outgoing.put))
     first = lines({**WORDS, "content": "a secret "})
     await incoming.put({"type": "http.request", "body": first, "more_body": True})
     assert (await asyncio.wait_for(outgoing.get(), 60))["status"] == 200
@@ -110,3 +117,44 @@ async def test_detections_precede_the_end_of_the_content() -> None:
     await incoming.put({"type": "http.disconnect"})
     await asyncio.wait_for(serving, 60)
     assert guardrails.open == 0
+
+
+class BrokenWatch:
+    """A watch whose connection broke, so that all calls fail."""
+
+    async def feed(self, *_: object, **__: object) -> Sequence[Clearance]:
+        raise Unavailable("The detectors cannot be reached.")
+
+    async def end(self) -> None:
+        raise Unavailable("The detectors cannot be reached.")
+
+    async def clearances(self) -> AsyncGenerator[Clearance, None]:
+        raise Unavailable("The detectors cannot be reached.")
+        yield
+
+
+class Breaking(FakeGuardrails):
+    """Guardrails whose connection breaks after the first line."""
+
+    @asynccontextmanager
+    async def watch(self, *_: Any) -> AsyncIterator[Watch]:
+        yield BrokenWatch()
+
+
+async def test_a_broken_connection_is_one_error() -> None:
+    """If sending and receiving fail together, the client gets one error, and asyncio logs no exception."""
+    app = StreamContent(Breaking(), timeout=10, passed_headers=frozenset())
+    logged: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": lines({**WORDS, "content": "x"}), "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(request(), receive, send)
+    gc.collect()
+    assert json.loads(sent[-2]["body"])["details"] == "The detectors cannot be reached."
+    assert logged == []

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
 from servicekit.errors import Unavailable
-from servicekit.tasks import cancel_and_wait
+from servicekit.tasks import discard
 
 from gateway.answering.choice_members import CALLS_TOO_LONG
 from gateway.answering.hold_back import HeldChoice
@@ -100,7 +100,7 @@ class OutputGuard:
             ending = self._with_starts(self._blocked_end() if self._blocked else self._end())
         finally:
             # Stop the tasks before the last batch, because a slow client may receive this batch much later.
-            await _stop(*tasks)
+            await discard(*tasks)
         if ending:
             yield ending
 
@@ -303,14 +303,6 @@ class OutputGuard:
     def _with_usage(self, out: list[Event]) -> list[Event]:
         usage = self._other_texts.cleared_usage(self._usage)
         return out if usage is None else [*out, usage]
-
-
-async def _stop(*tasks: "asyncio.Task[None]") -> None:
-    await cancel_and_wait(*tasks)
-    for task in tasks:
-        # Retrieve the exception, so that asyncio does not log a late failure as never retrieved.
-        with contextlib.suppress(asyncio.CancelledError):
-            task.exception()
 
 
 def _incomplete() -> Unavailable:

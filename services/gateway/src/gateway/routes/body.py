@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import Request, Response
 from servicekit.errors import Cancelled, UnsupportedMedia
-from servicekit.tasks import cancel_and_wait
+from servicekit.tasks import discard
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
@@ -77,7 +77,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
             raise Cancelled("The client left.")
         return working.result()
     finally:
-        await cancel_and_wait(working, leaving)
+        await discard(working, leaving)
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

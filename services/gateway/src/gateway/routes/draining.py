@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
 
-from servicekit.tasks import cancel_and_wait
+from servicekit.tasks import discard
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T],
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else default
     finally:
-        await cancel_and_wait(working, stopping)
+        await discard(working, stopping)
 
 
 async def until_draining(draining: asyncio.Event, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:

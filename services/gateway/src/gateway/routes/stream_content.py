@@ -14,7 +14,7 @@ from servicekit.errors import (
     Unprocessable,
     UnsupportedMedia,
 )
-from servicekit.tasks import cancel_and_wait
+from servicekit.tasks import discard
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -106,7 +106,7 @@ class StreamContent:
                     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                     next(task for task in tasks if task.done()).result()
                 finally:
-                    await cancel_and_wait(*tasks)
+                    await discard(*tasks)
         await answer.end()
 
 
