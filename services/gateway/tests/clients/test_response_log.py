@@ -214,6 +214,12 @@ async def test_a_write_with_a_lost_acknowledgement_is_repeated(link: NatsLink, s
     assert [entry.position for entry in await read_all(log, one)] == [first, second]
 
 
+async def test_a_refused_read_is_an_error(link: NatsLink) -> None:
+    """If NATS refuses a read as malformed, the log does not look as if it had ended."""
+    with pytest.raises(Unavailable):
+        await NatsResponseLog(link.response_log).read(ANN, name(), -2, soon())
+
+
 async def test_a_lost_write_is_refused_after_another_writer(link: NatsLink) -> None:
     """A write with a lost acknowledgement is refused if another writer has written meanwhile."""
     losing, one = LostAcknowledgements(link, stores=False), name()

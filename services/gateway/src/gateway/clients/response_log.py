@@ -37,8 +37,8 @@ _TRY_SECONDS, _PAUSE_SECONDS = 2.0, 0.1
 # The lifetime of a tombstone. A writer that was suspended for longer can begin the deleted log again.
 _TOMBSTONE_SECONDS = 7 * 86400.0
 _MAX_TENANTS = 1000
-_NO_CONTENT = ("404", "408")
-_END_OF_BATCH = "204"
+_END_OF_BATCH = ("204", "404")
+"""The statuses for the end of a batch and for no message. Other statuses, such as 408 (bad request), are errors."""
 
 
 class _Written(msgspec.Struct, array_like=True):
@@ -231,7 +231,7 @@ async def _batch(jetstream: JetStreamContext, subject: str, after: int) -> list[
             message = await subscription.next_msg(timeout=_TRY_SECONDS)
             headers = message.headers or {}
             status = headers.get(Header.STATUS.value)
-            if status == _END_OF_BATCH or status in _NO_CONTENT:
+            if status in _END_OF_BATCH:
                 return entries
             if status is not None:
                 raise nats.errors.Error(f"{status} {headers.get(Header.DESCRIPTION.value, '')}")
