@@ -74,7 +74,7 @@ async def test_a_high_limit_is_exact_for_one_gateway(link: NatsLink) -> None:
     queue = NatsResponseJobs(link.response_jobs, limit=40)
     for _ in range(40):
         await queue.submit(job(), soon())
-    with pytest.raises(RateLimited):
+    with pytest.raises(RateLimited, match="40 responses of your tenant wait or run"):
         await queue.submit(job(), soon())
 
 

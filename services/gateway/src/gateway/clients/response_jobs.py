@@ -98,7 +98,7 @@ class NatsResponseJobs:
             info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _TARGET)
             free = self._limit - len(info.state.subjects or ())
             if free <= 0:
-                message = f"background: {self._limit} of your responses wait or run. Try again later."
+                message = f"background: {self._limit} responses of your tenant wait or run. Try again later."
                 raise RateLimited(message, field="background", retry_after=_RETRY_AFTER)
             # Other gateways may use some of the free places at the same time.
             left = max(1, free // _SHARE_DIVISOR)
