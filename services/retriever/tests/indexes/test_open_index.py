@@ -1,10 +1,15 @@
-"""An open index: the counts of its languages."""
+"""An open index: the counts of its languages, and the documents that it settles again."""
 
+import asyncio
 from typing import cast
 
+import pytest
+from causeway_testing.retriever.store import MemoryCollection
+from retriever.domain.index import IndexSpec
 from retriever.domain.scope import Scope
 from retriever.indexes.open_index import Index
 from retriever.ports.store import Collection
+from servicekit.errors import Unavailable
 
 
 class _Counted:
@@ -37,3 +42,24 @@ async def test_a_count_belongs_to_the_collection_that_was_counted() -> None:
     assert await index.languages()
     index.note_language("a new one")
     assert await index.languages() == {}
+
+
+async def test_a_document_that_is_being_written_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`settle_again` skips a document while a writer changes it. The next call settles it."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise Unavailable("The store fails.")
+
+    collection = MemoryCollection(IndexSpec("t", "docs", "model", 1))
+    index = Index(collection, is_published=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(collection, "remove_chunks", fail)
+        for document_id in ("d", "e"):
+            await collection.mark(document_id)
+            with pytest.raises(Unavailable):
+                await index.settle(document_id)
+    async with index.changing("d"), asyncio.timeout(5):
+        await index.settle_again()
+    assert await collection.marked() == ["d"]
+    await index.settle_again()
+    assert await collection.marked() == []

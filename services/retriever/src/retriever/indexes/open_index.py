@@ -141,8 +141,15 @@ class Index:
         self._unsettled.discard(document_id)
 
     async def settle_again(self) -> None:
-        """Settle the documents for which `settle` has failed. Until then this process renews their marks."""
+        """Settle the documents for which `settle` has failed. Until then this process renews their marks.
+
+        A document that a writer is changing waits for the next call, because the writer may take minutes, and
+        usually settles the document itself.
+        """
         for document_id in list(self._unsettled):
+            lock = self._locks.get(document_id)
+            if lock is not None and lock.locked():
+                continue
             with contextlib.suppress(CausewayError):  # the store is still unavailable, or the index is gone
                 async with self.changing(document_id):
                     if document_id in self._unsettled:  # otherwise a writer has settled it meanwhile
