@@ -91,6 +91,21 @@ async def test_a_freeze_that_fails_blocks_no_commits() -> None:
         await theirs.put_record(Document("e", generation=1))
 
 
+async def test_a_freeze_that_fails_keeps_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server fails when the process gives up the lease of a freeze. The process does not renew this lease."""
+
+    async def fail(_: object) -> None:
+        raise Unavailable("The server fails.")
+
+    async with two(lease=30.0) as (mine, theirs):
+        await theirs.mark("d")
+        await theirs.put_record(Document("d", generation=1))
+        monkeypatch.setattr(mine, "unmark", fail)
+        with pytest.raises(TimeoutError):
+            await mine.freeze(0.1)
+        assert not mine.leases
+
+
 async def test_settling_is_repeated_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server fails while the retriever removes the chunks of an old version, or a record. The retriever removes
     the marks later, although it renews their leases.

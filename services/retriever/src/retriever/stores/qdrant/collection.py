@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from qdrant_client import AsyncQdrantClient
 from servicekit import keys
-from servicekit.errors import NotFound, Unavailable
+from servicekit.errors import CausewayError, Unavailable
 
 from retriever.concurrency.gathering import gather_all
 from retriever.domain.document import Document, Version
@@ -286,9 +286,12 @@ class QdrantCollection:
             raise
 
     async def thaw(self) -> None:
-        """Give up the lease of `freeze`."""
-        with contextlib.suppress(NotFound, Replaced):
+        """Give up the lease of `freeze`. If the server cannot remove it, it expires."""
+        try:
             await self.unmark(FROZEN)
+        except CausewayError:
+            # An error would hide the one for which the caller thaws the index.
+            self.leases.forget(self._marks.point_id(FROZEN))
 
     async def put_settings(self, settings: IndexSettings) -> None:
         """Store the settings in the point of the specification (`Location.index_point`)."""
