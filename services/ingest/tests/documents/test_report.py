@@ -6,7 +6,7 @@ import pytest
 from causeway_testing.ingest.memory import MemoryJobs, make_job
 from causeway_testing.servers import eventually
 from ingest.documents.report import OwnershipLost, Report
-from ingest.domain import Failure, JobWarning, Progress, State, Status
+from ingest.domain import Failure, Job, JobWarning, Progress, State, Status
 from servicekit.errors import Unavailable
 
 JOB = make_job(b"x")
@@ -70,6 +70,25 @@ async def test_an_ended_job_does_not_change() -> None:
     with pytest.raises(OwnershipLost) as lost:
         await Report.begin(jobs, JOB, 2)
     assert lost.value.state is State.SUCCEEDED
+
+
+class LostReplies(MemoryJobs):
+    """States that are recorded, although the reply is lost."""
+
+    async def write(self, job: Job, status: Status, revision: int) -> int:
+        await super().write(job, status, revision)
+        raise Unavailable("The message broker does not answer.")
+
+
+async def test_an_end_is_recorded_although_its_reply_is_lost() -> None:
+    """A repeated record of the end succeeds. A record of another end is still refused."""
+    jobs = LostReplies()
+    report = await Report.begin(jobs, JOB, 1)
+    with pytest.raises(Unavailable):
+        await report.record_end(State.SUCCEEDED)
+    await report.record_end(State.SUCCEEDED)
+    with pytest.raises(OwnershipLost):
+        await report.record_end(State.FAILED)
 
 
 async def test_an_earlier_attempt_cannot_overwrite_a_later_one() -> None:

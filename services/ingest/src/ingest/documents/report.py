@@ -37,12 +37,14 @@ class OwnershipLost(Exception):
 
     Attributes:
         state: The final state; None if the job belongs to another worker.
+        attempt: The attempt that recorded the state.
         given_up: Whether the job is among the dead letters.
     """
 
     def __init__(self, status: Status) -> None:
         super().__init__(f"the job is {status.state.value}, attempt {status.attempt}")
         self.state = status.state if status.state.is_final else None
+        self.attempt = status.attempt
         self.given_up = status.given_up
 
 
@@ -237,10 +239,19 @@ class Report:
     ) -> None:
         """Record how the job ended, the outcome of each text, and whether the job is among the dead letters.
 
+        After `Unavailable`, the caller may repeat the call. The state may have been recorded, and the reply lost.
+
         Raises:
             Unavailable: The state cannot be recorded.
         """
-        await self._record(state=state, failure=failure, outcomes=outcomes, waiting_since=None, given_up=given_up)
+        try:
+            await self._record(
+                state=state, failure=failure, outcomes=outcomes, waiting_since=None, given_up=given_up
+            )
+        except OwnershipLost as lost:
+            is_own_record = (lost.state, lost.attempt) == (state, self._status.attempt)
+            if not is_own_record:
+                raise
 
     async def _requeue(self, failure: Failure | None, **changes: Any) -> None:
         await self._record(state=State.QUEUED, failure=failure, **changes)
