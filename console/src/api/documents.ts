@@ -16,7 +16,7 @@ export interface Labels {
 
 export const NO_LABELS: Labels = { oids: '', groups: '', category: '' }
 
-/** Upload files or the document of a URL. Return the jobs. */
+/** Upload documents. Each source is a file, or a URL that the platform fetches. Return the jobs. */
 export async function upload(index: string, sources: readonly (File | string)[], labels: Labels): Promise<Job[]> {
   const form = new FormData()
   form.set('index', index)

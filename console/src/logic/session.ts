@@ -1,4 +1,4 @@
-/** The pages that a user may open, and the place that the page's address names. */
+/** The pages that a user may open, and the page and arguments in the URL fragment. */
 
 import type { Role } from '../api/types.ts'
 
@@ -32,7 +32,7 @@ export interface Place {
   rest: string[]
 }
 
-/** Return the place that the fragment of the page's address names. */
+/** Parse a URL fragment: `#/page/argument/…`. An empty fragment means the page `ask`. */
 export function placeOf(hash: string): Place {
   const [page = '', ...rest] = hash
     .replace(/^#\/?/, '')
@@ -47,7 +47,7 @@ export function placeOf(hash: string): Place {
   return { page: page || 'ask', rest: rest.filter(Boolean) }
 }
 
-/** Return the fragment of a place. */
+/** Return the URL fragment of a page and its arguments. */
 export function hashOf(page: Page, ...rest: string[]): string {
   return `#/${[page, ...rest].map(encodeURIComponent).join('/')}`
 }

@@ -12,7 +12,7 @@ function follow(changed: () => void): () => void {
   return () => removeEventListener('hashchange', listen)
 }
 
-/** Return the place in the page's address, which may change. */
+/** Return the page and arguments in the URL fragment. Render again when the fragment changes. */
 export function usePlace(): Place {
   return useSyncExternalStore(follow, () => shown)
 }

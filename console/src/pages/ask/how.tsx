@@ -39,7 +39,7 @@ export function How({ answer, onClose, onSource }: Props) {
           ))}
         </Tabs.Content>
         <Tabs.Content value="passages">
-          {!passages.length && <p className="muted">The search found no passages, so the model answered without passages.</p>}
+          {!passages.length && <p className="muted">This answer uses no passages.</p>}
           <ol className="passages">
             {passages.map((each, place) => (
               <li key={each.id}>

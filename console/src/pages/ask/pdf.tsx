@@ -28,7 +28,8 @@ export default function PdfPage({ data, page, passages }: Props) {
   useEffect(() => setShown(page), [page])
 
   useEffect(() => {
-    // Copy the data, because the worker takes ownership. The options forbid scripts of the document and compiled code.
+    // Copy the data, because the worker takes ownership. The content security policy forbids `eval` and
+    // WebAssembly, so PDF.js must not use them. XFA forms are not shown.
     const task = getDocument({ data: data.slice(0), isEvalSupported: false, useWasm: false, enableXfa: false })
     task.promise.then(setDocument, setFailed)
     return () => void task.destroy()
@@ -79,7 +80,7 @@ export default function PdfPage({ data, page, passages }: Props) {
   return (
     <figure className="pdf">
       {!document && <Loading what="the page" />}
-      <canvas ref={canvas} role="img" aria-label={`Page ${shown}, with the passages marked`} />
+      <canvas ref={canvas} role="img" aria-label={shown === page ? `Page ${shown}, with the passages marked` : `Page ${shown}`} />
       {document && (
         <figcaption>
           <Button kind="quiet" disabled={shown <= 1} onClick={() => setShown(shown - 1)}>
