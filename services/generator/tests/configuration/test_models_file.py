@@ -35,6 +35,7 @@ retries: {most: 1, within: 5}
 circuit: {failures: 3, seconds: 7}
 """
 ENVIRON = {"VLLM_KEY": "s3cret-vllm", "AZURE": "s3cret-azure", "EMPTY": ""}
+LONG = "x" * 300
 
 
 def read(folder: Path, text: str = GOOD, default: str = "") -> Configuration:
@@ -161,6 +162,8 @@ def test_each_model_has_its_counter(tmp_path: Path) -> None:
             "chat_template: missing.jinja",
             "line 17, models[0].chat_template: model 'assistant': The chat template missing.jinja cannot be read",
         ),
+        ("tokenizer: estimate", f"tokenizer: {LONG}", "line 17, models[0].tokenizer: model 'assistant': "),
+        ("tokenizer: estimate", f"chat_template: {LONG}", "line 17, models[0].chat_template: model 'assistant': "),
         ("retries:", "retrys:", "line 24, retrys: there is no such key"),
         (GOOD, "", "line 1, servers: this is missing; "),
         (GOOD, "servers: {}\nmodels: []", "line 2, models: "),

@@ -80,7 +80,7 @@ class Reader:
     def _check_template(self, document: Document, index: int, model: ModelEntry) -> None:
         try:
             load_template(model.chat_template)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise document.wrong(("models", index, "chat_template"), f"model '{model.name}': {error}") from error
 
     def _check(self, document: Document, file: ModelsFile, index: int, model: ModelEntry) -> None:
@@ -114,7 +114,7 @@ class Reader:
         for index, (name, spec) in enumerate(specs.items()):
             try:
                 counters[spec] = self._counters.get(spec) or counters.get(spec) or counter(spec)
-            except ValueError as error:
+            except (OSError, ValueError) as error:
                 raise document.wrong(("models", index, "tokenizer"), f"model '{name}': {error}") from error
         self._counters = counters
         return {name: counters[spec] for name, spec in specs.items()}

@@ -48,6 +48,7 @@ def counter(spec: TokenizerSpec) -> TokenCounter:
 
     Raises:
         ValueError: The specification is invalid, or a file cannot be read.
+        OSError: A path is too long, or its directory cannot be accessed.
     """
     tokenizer_name = spec.tokenizer
     kind, plus, url = tokenizer_name.partition("+")

@@ -87,6 +87,7 @@ def load_template(location: str) -> ChatTemplate:
 
     Raises:
         ValueError: The file does not exist, cannot be read, or contains no valid template.
+        OSError: The path is too long, or its directory cannot be accessed.
     """
     if not location or "{" in location:
         return ChatTemplate(location or DEFAULT_TEMPLATE)
