@@ -82,6 +82,8 @@ REFUSED = [
     ("ingest", keys.audit_subject("t", "regex", "block")),
     ("gateway", f"$JS.API.STREAM.DELETE.KV_{keys.HISTORY_BUCKET}"),
     ("gateway", f"$JS.API.STREAM.UPDATE.KV_{keys.API_KEYS_BUCKET}"),
+    ("gateway", f"$JS.API.STREAM.PURGE.KV_{keys.API_KEYS_BUCKET}"),
+    ("gateway", f"$JS.API.STREAM.MSG.DELETE.KV_{keys.API_KEYS_BUCKET}"),
     ("gateway", f"$JS.API.STREAM.UPDATE.{keys.INGEST_STREAM}"),
     ("ingest", f"$JS.API.STREAM.UPDATE.{keys.INGEST_STREAM}"),
     ("gateway", "anything"),

@@ -81,13 +81,14 @@ _FIXED_STREAMS = (
         )
     ),
 )
+_KEEP_API_KEYS = tuple(f"$JS.API.STREAM.{call}.KV_{keys.API_KEYS_BUCKET}" for call in ("PURGE", "MSG.DELETE"))
 # Requests for the account's limits, and for the name of the stream that has a subject. Clients send both.
 _LOOKUPS = ("$JS.API.INFO", "$JS.API.STREAM.NAMES")
 _FETCH_JOBS = (f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.>",)
 
 PERMISSIONS: Mapping[str, Permissions] = {
     # The gateway submits and watches ingest jobs, but does not process them. It processes response jobs, and stores
-    # originals, history, and the keys of links and contents. It does not write API keys or pictures.
+    # originals, history, and the keys of links and contents. It reads API keys. It reads and removes pictures.
     GATEWAY: Permissions(
         publish=(
             *_LOOKUPS,
@@ -122,6 +123,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
         deny_publish=(
             *_OPERATOR_ONLY,
             *(f"$JS.API.STREAM.UPDATE.{stream}" for stream in _FIXED_STREAMS),
+            *_KEEP_API_KEYS,
             *_FETCH_JOBS,
         ),
     ),
