@@ -71,12 +71,12 @@ def test_dead_letters(gateway: Any, cli: Callable[..., Any]) -> None:
     assert json.loads(cli("jobs", "dead", "--json", "--url", gateway.url).stdout.splitlines()[0])["id"] == "a"
     result = cli("jobs", "replay", "b", "none", "--url", gateway.url)
     assert (result.exit_code, gateway.dead) == (1, ["a", "c"])
-    assert result.stdout.splitlines() == ["submitted again: b", "none: no job with this id has failed permanently"]
+    assert result.stdout.splitlines() == ["submitted again: b", "none: no job with this id was given up"]
     result = cli("jobs", "replay", "--all", "--json", "--url", gateway.url)
     assert (result.exit_code, json.loads(result.stdout)) == (0, {"replayed": ["a", "c"], "not_found": []})
     for command in ("dead", "replay"):
         arguments = ["--all"] if command == "replay" else []
-        assert cli("jobs", command, *arguments, "--url", gateway.url).stdout == "No job has failed permanently.\n"
+        assert cli("jobs", command, *arguments, "--url", gateway.url).stdout == "No job was given up.\n"
 
 
 @pytest.mark.parametrize(

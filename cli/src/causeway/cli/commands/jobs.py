@@ -47,7 +47,7 @@ OptionalIds = Annotated[
     list[str] | None,
     typer.Argument(metavar="ID", help="Ids of jobs; `causeway jobs dead` lists them.", show_default=False),
 ]
-All = Annotated[bool, typer.Option("--all", help="Submit all jobs that failed permanently.")]
+All = Annotated[bool, typer.Option("--all", help="Submit all jobs that were given up.")]
 
 EXAMPLES = (
     "causeway jobs list",
@@ -87,12 +87,14 @@ def dead(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the jobs that failed permanently, the newest first.
+    """List the jobs that were given up after repeated failures, the newest first.
 
-    With --json the command prints one object per job, in the format of GET /jobs/dead.
+    A job whose document cannot be read is not in this list, because another attempt would fail in the same way.
+    `causeway jobs list --state failed` lists both. With --json the command prints one object per job, in the format
+    of GET /jobs/dead.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.dead(limit))
-    _show(found, "No job has failed permanently.", as_json=as_json)
+    _show(found, "No job was given up.", as_json=as_json)
 
 
 def lanes(
@@ -130,9 +132,9 @@ def replay(
     replay_all: All = False,
     as_json: Json = False,
 ) -> None:
-    """Submit permanently failed jobs again.
+    """Resubmit jobs that were given up; `causeway jobs dead` lists them.
 
-    The exit code is 1 if a job does not exist or has not failed permanently.
+    The exit code is 1 if a job does not exist or was not given up.
     """
     if replay_all == bool(job_ids):
         raise UsageError("give the ids of the jobs, or use --all, but not both")
@@ -146,9 +148,9 @@ def replay(
         for job_id in found.replayed:
             render.line(out, f"submitted again: {job_id}")
         for job_id in found.not_found:
-            render.line(out, f"{job_id}: no job with this id has failed permanently", "red")
+            render.line(out, f"{job_id}: no job with this id was given up", "red")
         if not found.replayed and not found.not_found:
-            render.line(out, "No job has failed permanently.")
+            render.line(out, "No job was given up.")
     if found.not_found:
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""List dead letters, and queue their jobs again. Dead letters are permanently failed jobs in a separate stream."""
+"""List dead letters, the jobs that ingest gave up, and queue them again. A separate stream contains them."""
 
 import contextlib
 import math

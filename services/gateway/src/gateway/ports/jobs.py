@@ -36,7 +36,7 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A job that failed permanently and can be sent again.
+    """A job that was given up and can be sent again.
 
     Attributes:
         job_id: The id of the job. Empty if the message contains no valid job, which cannot be sent again.

@@ -100,7 +100,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
 
     @routes.get(
         "/jobs/dead",
-        summary="List the jobs that failed permanently",
+        summary="List the jobs that were given up",
         responses=openapi_responses(DEAD_PAGE, _UNAVAILABLE),
     )
     async def list_dead(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
