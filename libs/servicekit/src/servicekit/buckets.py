@@ -1,4 +1,4 @@
-"""The key-value buckets of the gateway: chat history, API keys, quotas, sessions, responses, renewed keys."""
+"""The key-value buckets of the gateway: chat history, API keys, quotas, sessions, responses, rotated keys."""
 
 from nats.aio.client import Client
 from nats.js.api import DiscardPolicy, KeyValueConfig, StorageType, StreamConfig
@@ -87,7 +87,7 @@ async def memory_bucket(client: Client, *, replicas: int = 1, hours: float = 24)
     Raises:
         Unavailable: The server does not have enough space.
     """
-    return await _ensure_bucket(client, keys.MEMORY_BUCKET, MEMORY_BYTES, hours * 3600, replicas)
+    return await _ensure_dropping_bucket(client, keys.MEMORY_BUCKET, MEMORY_BYTES, hours * 3600, replicas)
 
 
 async def responses_bucket(
@@ -104,17 +104,18 @@ async def responses_bucket(
     Raises:
         Unavailable: The server does not have enough space.
     """
-    return await _ensure_bucket(
+    return await _ensure_dropping_bucket(
         client, response_keys.RESPONSES_BUCKET, size, days * 86400, replicas, "CAUSEWAY_RESPONSE_BYTES"
     )
 
 
-async def _ensure_bucket(
+async def _ensure_dropping_bucket(
     client: Client, name: str, size: int, seconds: float, replicas: int, setting: str = STREAM_SETTING
 ) -> KeyValue:
     """Return a bucket that drops its oldest entries when it is full; create it if it is missing.
 
-    The client's own method creates buckets that refuse new entries when they are full.
+    nats-py's ``create_key_value``, which `ensure_bucket` uses, creates buckets that refuse new entries when they
+    are full.
 
     Args:
         client: A connection.
@@ -147,7 +148,7 @@ async def _ensure_bucket(
 
 
 async def period_keys_bucket(client: Client, bucket: str, *, replicas: int = 1, hours: float) -> KeyValue:
-    """Return a bucket of keys that are renewed at intervals; create it if it is missing.
+    """Return a bucket of rotated keys, which sign links or encrypt contents; create it if it is missing.
 
     Args:
         client: A connection.

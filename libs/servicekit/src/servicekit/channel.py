@@ -33,10 +33,12 @@ def open_channel(
 ) -> grpc.aio.Channel:
     """Return a channel that distributes its calls over all addresses of the target.
 
-    gRPC tries a call up to three times within its deadline, if it has received no response. It retries a unary call
-    that finds no server (UNAVAILABLE), and any call that a stopping server refuses (CANCELLED). For a stream, gRPC
-    buffers up to 256 KiB. It does not retry a call that the client cancels. Each call sets its own time-out,
-    because with retries grpcio ignores the time-outs of the service configuration.
+    gRPC tries a call up to three times within its deadline, if it has received no response. It retries any call
+    that a stopping server refuses (CANCELLED), and a unary call that fails with UNAVAILABLE because it finds no
+    server, its connection breaks, or the service refuses it. A service may run such a call several times, so every
+    unary method must be safe to repeat. For a stream, gRPC buffers up to 256 KiB. It does not retry a call that the
+    client cancels. Each call sets its own time-out, because with retries grpcio ignores the time-outs of the
+    service configuration.
 
     Args:
         target: ``host:port`` or ``dns:///service:port``.

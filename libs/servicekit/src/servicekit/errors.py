@@ -1,4 +1,4 @@
-"""The tree of errors, and the table of their forms on the wire.
+"""The hierarchy of the error classes, and the table of their wire representations.
 
 CausewayError
 ├── InvalidRequest              the request is wrong; names the field
@@ -22,7 +22,7 @@ CausewayError
 │   └── HttpVersionNotSupported
 ├── Unavailable                 a dependency is unavailable; contains the time until a retry
 ├── UpstreamRejected            a model server refused; contains its status and body
-├── BrokenOff                   the answer failed after its beginning; a retry costs tokens again
+├── BrokenOff                   the answer failed after it had begun; a retry costs tokens again
 └── Internal                    a defect; the client gets no internal details
 
 Messages are for the client: they name the field or the resource, and never contain a stack trace, a secret or a
@@ -45,7 +45,7 @@ class CausewayError(Exception):
         field: Path of the wrong field of the request, for example ``messages[0].role``.
         resource: Name of the resource that the error is about.
         retry_after: Seconds after which a retry makes sense; None: the default of the class.
-        details: Further machine-readable facts, with other names than ``field``, ``resource`` and ``retry_after``.
+        details: Further machine-readable facts, under names other than ``field``, ``resource`` and ``retry_after``.
     """
 
     DEFAULT_RETRY_AFTER: ClassVar[float | None] = None
@@ -92,7 +92,7 @@ class Unprocessable(InvalidRequest):
 
 
 class UnreadableDocument(InvalidRequest):
-    """A document is broken, encrypted, empty, or of another type than its name says."""
+    """A document is broken, encrypted, empty, or of a type other than its name indicates."""
 
 
 class Unauthenticated(CausewayError):
@@ -150,7 +150,7 @@ class Unavailable(CausewayError):
 
 
 class UpstreamRejected(CausewayError):
-    """A model server refused; its ``status`` and ``body`` go to the client unchanged."""
+    """A model server refused. Clients of OpenAI's API get its ``status`` and ``body``; others get another error."""
 
     def __init__(self, message: str, *, status: int, body: str, retry_after: float | None = None) -> None:
         super().__init__(
@@ -164,18 +164,20 @@ class UpstreamRejected(CausewayError):
 
     @property
     def body(self) -> str:
-        """The model server's response body, unchanged."""
+        """The model server's response body. The gateway removes text to which detectors object."""
         return self.details["upstream_body"]
 
 
 class BrokenOff(CausewayError):
-    """The answer failed after its beginning. A retry costs tokens again, so clients must not retry."""
+    """The answer failed after it had begun. A retry costs tokens again, so clients must not retry."""
 
 
 class Internal(CausewayError):
     """A defect. The message never has internal details."""
 
-    MESSAGE: ClassVar[str] = "The service met an unexpected error. The log has the details under this trace id."
+    MESSAGE: ClassVar[str] = (
+        "The service encountered an unexpected error. The log has the details under this trace id."
+    )
 
     def __init__(self) -> None:
         super().__init__(self.MESSAGE)
@@ -183,7 +185,7 @@ class Internal(CausewayError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The form of an error class on the wire."""
+    """The wire representation of an error class."""
 
     error: type[CausewayError]
     code: StatusCode

@@ -29,8 +29,8 @@ HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 class Health(health_pb2_grpc.HealthServicer):
     """The health service (grpc.health.v1), with one state for the server and each of its services.
 
-    The state is SERVING from the first call on, and NOT_SERVING during a drain. The servicer of
-    grpcio-health-checking never ends a watch, so each watcher would delay a drain by its whole grace period.
+    The state is SERVING until `drain` is called, and NOT_SERVING afterwards. The servicer of grpcio-health-checking
+    never ends a watch, so each watcher would delay a drain by its whole grace period.
 
     Args:
         services: Full names of the services. The empty name, for the whole server, always exists.

@@ -11,7 +11,7 @@ from nats.js.kv import KeyValue
 from servicekit.errors import Unavailable
 
 MEMORY_BYTES = 64 * 1024 * 1024
-"""Size limit in bytes of the bucket of stored sessions. A full bucket drops its oldest sessions."""
+"""Size limit in bytes of the bucket of the conversation memory. A full bucket drops its oldest sessions."""
 
 RESPONSE_BYTES = 256 * 1024 * 1024
 """Size limit in bytes of the bucket of stored responses and conversations. A full bucket drops the oldest."""
