@@ -1,4 +1,4 @@
-"""Count the calls of a streamed token, of a chat over an index and of a small document, and the records of its job.
+"""Count the calls for a streamed token, a chat over an index and a small document, and the records of its job.
 
 Usage: python tools/call_counts.py [--update]
 

@@ -22,8 +22,8 @@ Url = Annotated[
         "--url",
         envvar="CAUSEWAY_URL",
         metavar="URL",
-        help="URL of the platform. Default: the URL of the local stack on --data-dir; if that stack does not run, "
-        f"{DEFAULT_URL}.",
+        help="URL of the platform. Default: the URL of the local stack that uses --data-dir; if that stack does "
+        f"not run, {DEFAULT_URL}.",
     ),
 ]
 ApiKey = Annotated[
@@ -54,7 +54,7 @@ NatsUrl = Annotated[
         "--nats-url",
         envvar="CAUSEWAY_NATS_URL",
         metavar="URL",
-        help="URL of NATS. Default: the NATS of the local stack on --data-dir; if that stack does not run, "
+        help="URL of NATS. Default: the NATS of the local stack that uses --data-dir; if that stack does not run, "
         f"{DEFAULT_NATS}.",
     ),
 ]
@@ -64,7 +64,7 @@ DEFAULT_DATA_DIR = Path(".data")
 
 
 def comma_separated(text: str) -> tuple[str, ...]:
-    """Return the different parts of a list such as ``a,b``."""
+    """Return the distinct parts of a list such as ``a,b``."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 

@@ -27,8 +27,8 @@ NatsUrl = Annotated[
         "--nats-url",
         envvar="CAUSEWAY_NATS_URL",
         metavar="URL",
-        help="URL of NATS. Default: the NATS of the local stack on --data-dir. If that stack does not run: with "
-        f"--retriever, {DEFAULT_NATS}; without it, the command starts NATS and the retriever on --data-dir.",
+        help="URL of NATS. Default: the NATS of the local stack that uses --data-dir. If that stack does not run: "
+        f"with --retriever, {DEFAULT_NATS}; without it, the command starts NATS and the retriever with --data-dir.",
     ),
 ]
 Retriever = Annotated[
@@ -37,9 +37,9 @@ Retriever = Annotated[
         "--retriever",
         envvar="CAUSEWAY_RETRIEVER_TARGET",
         metavar="ADDRESS",
-        help="Address of the retriever. Default: the retriever of the local stack on --data-dir. If that stack "
-        f"does not run: with --nats-url, {DEFAULT_RETRIEVER}; without it, the command starts NATS and the "
-        "retriever on --data-dir.",
+        help="Address of the retriever. Default: the retriever of the local stack that uses --data-dir. If that "
+        f"stack does not run: with --nats-url, {DEFAULT_RETRIEVER}; without it, the command starts NATS and the "
+        "retriever with --data-dir.",
     ),
 ]
 
