@@ -34,7 +34,7 @@ class EmbeddingConfig:
         timeout: The time-out of each attempt in seconds.
         query_prefix: The prefix that queries had in the model's training (``query: ``); empty: none.
         passage_prefix: The prefix that passages had in the model's training; empty: none.
-        cosine_floor: The typical cosine of unrelated texts.
+        cosine_floor: The cosine that counts as similarity 0, near the typical cosine of unrelated texts.
     """
 
     kind: Literal["minilm", "e5", "openai", "triton"] = "minilm"

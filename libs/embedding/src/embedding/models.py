@@ -66,7 +66,7 @@ class EmbeddingModel:
         plain: Embeds texts without a prefix.
         queries: Embeds queries with the model's prefix.
         passages: Embeds passages with the model's prefix.
-        cosine_floor: The typical cosine of unrelated texts.
+        cosine_floor: The cosine that counts as similarity 0, near the typical cosine of unrelated texts.
     """
 
     plain: Embedder
@@ -91,7 +91,7 @@ class EmbeddingModel:
             query_prefix: The prefix of queries; empty: none.
             passage_prefix: The prefix of passages; empty: none.
             prefix_tokens: The number of tokens of each prefix; None: count them.
-            cosine_floor: The typical cosine of unrelated texts.
+            cosine_floor: The cosine that counts as similarity 0, near the typical cosine of unrelated texts.
 
         Raises:
             SetupError: A prefix leaves too few tokens for the text.

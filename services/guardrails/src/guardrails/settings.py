@@ -34,8 +34,8 @@ class Settings(GrpcServiceSettings):
     )
     guardrails_pii_python: Path | None = Field(
         None,
-        description="Python of an environment with `requirements/pii.txt`, for the detector `pii`. Unset: the "
-        "service does not offer `pii`.",
+        description="Path of the Python interpreter of an environment in which `requirements/pii.txt` is "
+        "installed. The detector `pii` runs in it. Unset: the service does not offer `pii`.",
     )
     model_cache: Path | None = Field(
         None,

@@ -30,7 +30,7 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     embeddings_file: Path | None = Field(
         None,
         description="YAML file of embedding models (docs/embeddings.md), the same for retriever and ingest. Unset: "
-        "the bundled model.",
+        "the bundled model, and the model of `make multilingual` if it is built.",
     )
     model_cache: Path | None = Field(
         None,

@@ -19,7 +19,7 @@ class RetrieverSettings(StoreSettings, GrpcServiceSettings):
     embeddings_file: Path | None = Field(
         None,
         description="YAML file of embedding models (docs/embeddings.md), the same for retriever and ingest. Unset: "
-        "the bundled model.",
+        "the bundled model, and the model of `make multilingual` if it is built.",
     )
     rerankers_file: Path | None = Field(
         None, description="YAML file of rerankers (docs/retrieval.md). Unset: nothing is reranked."
