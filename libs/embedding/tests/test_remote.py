@@ -20,6 +20,7 @@ from embedding.port import Embedder
 from pydantic import SecretStr
 from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, RateLimited, Unavailable
 from servicekit.secret_file import SecretFile
+from structlog.testing import capture_logs
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 BUSY = (503, {"retry-after": "0"})
@@ -172,9 +173,10 @@ async def test_a_server_that_cannot_be_reached_is_unavailable(kind: Any) -> None
     embedder = create_embedder(
         EmbeddingConfig(kind, address=address, model="m", name="public", dimension=3, tries=2)
     )
-    with pytest.raises(Unavailable, match=r"'public'.* cannot be reached") as caught:
+    with capture_logs() as logs, pytest.raises(Unavailable, match=r"'public'.* cannot be reached") as caught:
         await embedder.embed(["a"])
     assert caught.value.retry_after == 1
+    assert not any("refused" in line["event"] for line in logs)
     await embedder.aclose()
 
 

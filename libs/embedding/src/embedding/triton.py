@@ -60,7 +60,7 @@ class TritonSource:
 
     def _failure(self, error: TritonFailed) -> CausewayError:
         code = error.code.name if error.code else ""
-        _log.warning("the embedding server refused a request", who=self._who, code=code, reason=error.message)
+        _log.warning("a request to the embedding server failed", who=self._who, code=code, reason=error.message)
         match error.code:
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
                 return RateLimited(f"{self._who} is busy; try again later.")
