@@ -29,6 +29,7 @@ from guardrails.remote.config import ChunkerConfig
 from guardrails.remote.registry import RemoteDetectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from servicekit.errors import DeadlineExceeded
 from structlog.testing import capture_logs
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["ChunkerService"]
@@ -160,6 +161,20 @@ async def test_a_late_response_is_a_failure() -> None:
         with pytest.raises(DetectorFailed, match="longer than") as error:
             patient.feed("", last=False)
         patient.close()
+    assert error.value.status == 504
+
+
+async def test_a_deadline_is_not_the_time_limit_of_a_piece() -> None:
+    """If the server reports that a deadline has passed, the error does not name the time limit of a piece."""
+
+    class Late:
+        def Chunk(self, **_: object) -> None:  # noqa: N802  # the contract's name
+            raise DeadlineExceeded("The server took too long.")
+
+    ready = asyncio.Event()
+    chunker = RemoteChunker(ChunkerConfig("bars", "here"), Late(), ready.set)  # type: ignore[arg-type]  # no stub
+    with pytest.raises(DetectorFailed, match="`bars`: its call exceeded a deadline") as error:
+        await cut(chunker, "abc", ready=ready)
     assert error.value.status == 504
 
 

@@ -87,8 +87,10 @@ class RemoteChunker:
             async with self._timer:
                 self._restart_clock()
                 await self._call(Deadline.after(_MAX_SECONDS))
-        except (TimeoutError, DeadlineExceeded):
+        except TimeoutError:
             self._failure = self._error(f"it took longer than {self._config.seconds:g} s", 504)
+        except DeadlineExceeded:  # the status of the server, or the limit of the whole text
+            self._failure = self._error("its call exceeded a deadline", 504)
         except CausewayError as error:
             _log.warning(
                 "chunker's server failed or cannot be reached", chunker=self._config.name, error=error.message
