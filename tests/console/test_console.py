@@ -298,7 +298,10 @@ def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform
     page.get_by_role("button", name="Delete permanently").click()
     expect(page.get_by_role("link", name=re.compile("garden"))).to_contain_text("0 documents")
     page.get_by_role("button", name="Settings").click()
-    page.get_by_role("button", name="Delete the index").click()
+    page.get_by_role("button", name="Delete the index", exact=True).click()
+    page.keyboard.press("Escape")  # also withdraws the confirmation
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("button", name="Delete the index", exact=True).click()
     page.get_by_role("button", name=re.compile("permanently")).click()
     expect(page.get_by_role("link", name=re.compile("garden"))).to_have_count(0)
 

@@ -2,6 +2,7 @@ import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { useState, type FormEvent } from 'react'
 import { send, submit } from '../../api/http.ts'
 import type { IndexInfo } from '../../api/types.ts'
+import { count } from '../../logic/format.ts'
 import { hashOf } from '../../logic/session.ts'
 import { wrongIndexName } from '../../logic/uploads.ts'
 import { Button, Failure, Field, Panel } from '../../ui/parts.tsx'
@@ -38,7 +39,7 @@ function Fields({ index }: { index?: IndexInfo }) {
           <option value="ranks">by ranks</option>
         </select>
       </Field>
-      <Field label="Weight of meaning" hint="From 0 to 1. The weight of words is the difference to 1.">
+      <Field label="Weight of meaning" hint="From 0 to 1. The weight of words is 1 minus this value.">
         <input name="dense_weight" type="number" min={0} max={1} step={0.05} defaultValue={index?.dense_weight ?? ''} placeholder="default" />
       </Field>
       <Field label="Query expansion">
@@ -108,9 +109,13 @@ export function IndexSettings({ index, open, onClose }: { index: IndexInfo; open
   const queries = useQueryClient()
   const [sure, setSure] = useState(false)
   const path = `indexes/${encodeURIComponent(index.index_name)}`
+  const close = () => {
+    setSure(false)
+    onClose()
+  }
   const done = async () => {
     await queries.invalidateQueries({ queryKey: ['indexes'] })
-    onClose()
+    close()
   }
   const change = useMutation({ mutationFn: (body: Record<string, unknown>) => submit(path, body, 'PATCH'), onSuccess: done })
   const remove = useMutation({
@@ -121,7 +126,7 @@ export function IndexSettings({ index, open, onClose }: { index: IndexInfo; open
     },
   })
   return (
-    <Panel title={`Settings of ${index.index_name}`} open={open} onClose={onClose} description="An empty field means the default of the platform. To change the embedding model or the language, run causeway index rebuild.">
+    <Panel title={`Settings of ${index.index_name}`} open={open} onClose={close} description="An empty field means the default of the platform. To change the embedding model or the language, run causeway index rebuild.">
       <form
         className="fields"
         onSubmit={(event) => {
@@ -134,7 +139,7 @@ export function IndexSettings({ index, open, onClose }: { index: IndexInfo; open
         <div className="actions">
           {sure ? (
             <Button kind="danger" disabled={remove.isPending} onClick={() => remove.mutate()}>
-              Delete {index.documents} documents permanently
+              Delete the index and {count(index.documents, 'document')} permanently
             </Button>
           ) : (
             <Button kind="quiet" icon="trash" onClick={() => setSure(true)}>
