@@ -32,6 +32,12 @@ def test_wrapped_lines_are_joined_and_paragraphs_kept_apart() -> None:
     ]
 
 
+def test_only_lines_of_scripts_without_spaces_are_joined_without_one() -> None:
+    """A line break between Chinese or Japanese characters is no space. One before or after Hangul is."""
+    assert texts("渡轮每天早上八点\n出发。") == ["渡轮每天早上八点出发。"]
+    assert texts("이 표기는 漢字\n그리고 한글의\n漢字이다.") == ["이 표기는 漢字 그리고 한글의 漢字이다."]
+
+
 def test_headings_are_context_not_passages() -> None:
     """A Markdown heading is the context of the text below it, up to the next heading of its level."""
     source = "# Fares\n\nAll in pounds.\n\n## Cars\n\nFrom 46.\n\n### Vans\n\nFrom 60.\n\n## Dogs\n\nFree."

@@ -15,6 +15,8 @@ _RULE = re.compile(r"[\s|:-]*-{2,}[\s|:-]*$")
 _MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
 _ENDED = re.compile(r"[.!?…:;।؟\u06d4。\uff01\uff1f][\"'”\u2019»)\]」』\uff09]*$")
+# A line break between two characters of Chinese or Japanese is no space. Korean has spaces between its words.
+_UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff9f]{2}")
 _SHORT_LINE = 80
 # A line counts as full if, together with the next word, it has at least this share of the longest line's length.
 # The share is below 1, because the widths of letters differ.
@@ -200,13 +202,8 @@ def _joined(lines: list[str]) -> str:
     for line in lines[1:]:
         # Keep a hyphen at the end of a line: the text does not show whether the line break added it.
         in_word = text.endswith("-") and text[-2:-1].isalpha() and line[:1].islower()
-        text += line if in_word or _is_wide(text[-1:], line[:1]) else f" {line}"
+        text += line if in_word or _UNSPACED.match(text[-1:] + line[:1]) else f" {line}"
     return text
-
-
-def _is_wide(left: str, right: str) -> bool:
-    """Return whether both characters belong to scripts without spaces; a line break between them is no space."""
-    return "\u3000" <= left <= "\u9fff" or "\uff00" <= left <= "\uffef" if "\u3000" <= right <= "\uffef" else False
 
 
 def _plain(text: str) -> str:
