@@ -64,7 +64,10 @@ async def test_a_server_without_its_data_gets_new_streams(
 
 
 async def test_a_full_server_is_reported_as_full(url: str, ready: Callable[[NatsLink], Awaitable[None]]) -> None:
-    """If NATS has no space for a stream, errors say so and name the setting, at the start and on first use."""
+    """If NATS has no space for a stream, errors say so and name the setting, at the start and on first use.
+
+    Streams that fit can be used.
+    """
     async with NatsLink(url, retry=0.05, response_bytes=TOO_LARGE) as link:
         await ready(link)
         for use in (link.responses, link.large_responses):
@@ -74,6 +77,7 @@ async def test_a_full_server_is_reported_as_full(url: str, ready: Callable[[Nats
         await eventually(lambda: link._problem != "")
         with pytest.raises(Unavailable, match=r"ingest queue cannot be used.*no space.*CAUSEWAY_USAGE_BYTES"):
             await link.ingest()
+        await link.response_jobs()
         assert "CAUSEWAY_USAGE_BYTES" in (await link.problem(Deadline.after(5)) or "")
 
 

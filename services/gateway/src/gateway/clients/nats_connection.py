@@ -228,9 +228,8 @@ class NatsLink:
         Create their queue on first use, or if NATS has lost it.
 
         Raises:
-            Unavailable: NATS cannot be reached, or has no space, or the streams of ingest do not exist yet.
+            Unavailable: NATS cannot be reached, or has no space.
         """
-        self._ready(self._response_jobs.target, self._ingest)
         return await self._get(self._response_jobs)
 
     async def _get(self, resource: NatsResource[T]) -> T:
