@@ -82,6 +82,17 @@ async def test_circuits_and_load_are_measured(route: MakeRoute) -> None:
     assert metric_sum("causeway_deployment_circuit", deployment.name) == 2
 
 
+async def test_deployments_with_the_same_name_are_measured_together() -> None:
+    """Two public models on the same model of a server: their loads are added, and an open circuit is visible."""
+    measured("")
+    broken, working = (deployed(FakeModel("shared"), failures=1) for _ in range(2))
+    metrics.watch(lambda: [broken, working])
+    async with broken.attempt(UNBOUNDED), working.attempt(UNBOUNDED):
+        assert metric_sum("causeway_deployment_busy", "shared") == 2
+    broken.circuit.call().failed()
+    assert metric_sum("causeway_deployment_circuit", "shared") == 2
+
+
 async def test_an_answer_has_a_span(route: MakeRoute) -> None:
     """The span has the attributes of the conventions for generative AI, and no text of the conversation."""
     traced("")

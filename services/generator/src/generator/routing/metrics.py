@@ -4,6 +4,7 @@ https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
@@ -117,33 +118,42 @@ class Recorder:
 def watch(deployments: Callable[[], Iterable[Deployment]]) -> None:
     """Register the metrics of each deployment's circuit (0 closed, 1 half open, 2 open) and load.
 
+    Several public models may have deployments with the same name: the same model on the same server. The metrics
+    show the highest state of their circuits, and the sum of their loads.
+
     Args:
         deployments: Returns the served deployments.
     """
 
-    def per_deployment(value: Callable[[Deployment], float]) -> Callable[[], list[tuple[float, dict[str, str]]]]:
-        return lambda: [
-            (value(deployment), {"causeway.deployment": deployment.name}) for deployment in deployments()
-        ]
+    def per_name(
+        value: Callable[[Deployment], float], combine: Callable[[Iterable[float]], float]
+    ) -> Callable[[], list[tuple[float, dict[str, str]]]]:
+        def read() -> list[tuple[float, dict[str, str]]]:
+            values: dict[str, list[float]] = defaultdict(list)
+            for deployment in deployments():
+                values[deployment.name].append(value(deployment))
+            return [(combine(found), {"causeway.deployment": name}) for name, found in values.items()]
+
+        return read
 
     metrics.observed(
         __name__,
         "causeway.deployment.circuit",
         "",
         "0: closed, all requests pass; 1: half open, one test request passes; 2: open, no request passes.",
-        per_deployment(lambda deployment: _CIRCUIT_VALUES[deployment.circuit.state]),
+        per_name(lambda deployment: _CIRCUIT_VALUES[deployment.circuit.state], max),
     )
     metrics.observed(
         __name__,
         "causeway.deployment.busy",
         "",
         "Running answers.",
-        per_deployment(lambda deployment: deployment.slots.busy),
+        per_name(lambda deployment: deployment.slots.busy, sum),
     )
     metrics.observed(
         __name__,
         "causeway.deployment.waiting",
         "",
         "Requests that wait for a slot.",
-        per_deployment(lambda deployment: deployment.slots.waiting),
+        per_name(lambda deployment: deployment.slots.waiting, sum),
     )
