@@ -11,10 +11,9 @@ from ingest.parsing.text.decode import is_text
 _PEEK = 64 * 1024
 """Bytes at the beginning of a file that determine its format."""
 # fmt: off
-_BINARY_SUFFIXES = frozenset((
-    ".pdf", ".doc", ".docx", ".docm", ".dot", ".dotx", ".xls", ".xlsx", ".xlsm", ".ppt", ".pptx", ".pptm", ".odt",
-    ".ods", ".odp", ".rtf", ".epub", ".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".tar", ".png", ".jpg",
-    ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".mp3", ".mp4", ".wav", ".mov", ".exe", ".dll",
+_UNSUPPORTED_BINARY_SUFFIXES = frozenset((
+    ".doc", ".docm", ".dot", ".dotx", ".xls", ".ppt", ".gz", ".bz2", ".xz", ".7z", ".rar", ".gif", ".bmp", ".heic",
+    ".mp3", ".mp4", ".wav", ".mov", ".exe", ".dll",
 ))
 # fmt: on
 _UNSUPPORTED_TEXT = ((b"%!PS", "PostScript"), (b"<svg", "SVG"))
@@ -84,8 +83,7 @@ def _text_format(path: Path, head: bytes, suffix: str) -> Format:
         Unsupported: The format of the text is not supported.
     """
     by_suffix = format_by_suffix(suffix)
-    has_text_suffix = by_suffix is not None and not by_suffix.binary
-    if suffix in _BINARY_SUFFIXES and not has_text_suffix:
+    if suffix in _UNSUPPORTED_BINARY_SUFFIXES or (by_suffix is not None and by_suffix.binary):
         raise Unreadable(f"The name ends with {suffix}, but the file is plain text.")
     recognised = _recognised(path, head, binary=False)
     if recognised is None:

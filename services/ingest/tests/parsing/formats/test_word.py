@@ -91,6 +91,19 @@ def test_tables_without_a_header_and_for_layout(read: Read) -> None:
     assert section.text == "a | b\nc\n\nFramed. Text.\n\nvalue\ninner"
 
 
+def test_cells_in_content_controls_are_read(read: Read) -> None:
+    """A content control may enclose a cell, in a table for layout, too."""
+    document = docx.Document()
+    table = document.add_table(rows=1, cols=2)
+    table.cell(0, 0).text, table.cell(0, 1).text = "label", "value"
+    cell = table.cell(0, 1)._tc
+    control = parse_xml(f"<w:sdt {nsdecls('w')}><w:sdtPr/><w:sdtContent/></w:sdt>")
+    cell.getparent().replace(cell, control)
+    control[1].append(cell)
+    [section] = sections(read, saved(document))
+    assert section.text == "label\n\nvalue"
+
+
 def test_lists_have_the_markers_that_word_shows(read: Read) -> None:
     """Bullets and numbers are part of the text. The items of a list follow each other without blank lines."""
     document = docx.Document()

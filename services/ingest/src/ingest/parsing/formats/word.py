@@ -217,7 +217,7 @@ class _Body:
         for row in table_rows:
             grid.append(self._cells(row, grid[-1] if grid else []))
         if len(grid) < 2 or max(map(len, grid)) < 2:  # a table for layout
-            for cell in (cell for row in table_rows for cell in row.iter(f"{W}tc") if cell.getparent() is row):
+            for cell in (cell for cell in table.iter(f"{W}tc") if _table_of(cell) is table):
                 self._blocks(cell)
             return
         count = max(1, sum(row.find(f"{W}trPr/{W}tblHeader") is not None for row in table_rows))
