@@ -45,7 +45,10 @@ def test_from_an_empty_platform_to_a_cited_answer(visit: Visit, platform: Platfo
     """A user loads the sample corpus, asks a question, and sees the cited page beside the answer."""
     visited = visit()
     page = visited.open()
-    page.get_by_role("link", name="Upload documents").click()
+    upload = page.get_by_role("link", name="Upload documents")
+    expect(upload).to_be_visible()
+    assert "/documents" not in visited.bytes, "the page asked for the documents of an index that does not exist"
+    upload.click()
     page.get_by_role("button", name="Load the sample corpus").click()
     expect(page.get_by_text("20 of 20 indexed")).to_be_visible(timeout=90_000)
     page.get_by_role("link", name="Ask about these documents").click()

@@ -121,7 +121,7 @@ export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
           </Button>
         </header>
         <div className="turns" ref={box}>
-          {!turns.length && <Welcome me={me} hasDocuments={indexes.isPending || unlisted || listed.some((each) => each.documents > 0)} failed={unlisted ? null : indexes.error} index={index || me.default_index} onAsk={begin} />}
+          {!turns.length && <Welcome me={me} hasDocuments={indexes.isPending || unlisted || listed.some((each) => each.documents > 0)} failed={unlisted ? null : indexes.error} index={indexes.isPending ? '' : index || me.default_index} onAsk={begin} />}
           {turns.map((turn, place) => (
             <TurnView
               key={place}
@@ -180,6 +180,7 @@ interface WelcomeProps {
   me: Me
   hasDocuments: boolean
   failed: unknown
+  /** Empty while the page does not know which indexes exist. */
   index: string
   onAsk: (question: string) => void
 }
