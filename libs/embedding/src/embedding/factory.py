@@ -11,9 +11,10 @@ def create_embedder(config: EmbeddingConfig) -> Embedder:
     """Return the embedder of a configuration; all calls must run in the event loop of the first call.
 
     Raises:
-        SetupError: The configuration is incomplete; the message names the missing values.
+        SetupError: The configuration is incomplete, or the files of the model or its tokenizer cannot be used; the
+            message contains the remedy.
     """
-    # Imported on use, because the runtime of graphs takes 40 MB, and Triton's client 15 MB.
+    # Imported on use, because ONNX Runtime takes 40 MB, and Triton's client 15 MB.
     if config.kind in ("minilm", "e5"):
         if config.cache_dir is None:
             raise SetupError("A local embedding model needs the directory of its cache.")

@@ -76,7 +76,9 @@ class Embedder(Protocol):
 
         Raises:
             UnembeddableText: A text is blank or not Unicode; no text was embedded.
-            Unavailable: The embedder is closed, or a remote model cannot be reached.
+            Unavailable: The embedder is closed, or the server of a remote model cannot be reached or fails.
+            InvalidRequest, RateLimited, DeadlineExceeded: The server of a remote model refused the texts, is busy,
+                or did not answer in time.
         """
         ...
 

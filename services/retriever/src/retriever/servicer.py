@@ -239,14 +239,14 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         self, request: retriever_pb2.EmbedRequest, _context: _Context
     ) -> retriever_pb2.EmbedResponse:
         """Embed texts."""
-        Principal.from_proto(request.principal)
+        Principal.from_proto(request.principal)  # refuses a request without a tenant
         return messages.from_embedded(await self._embeddings.embed(request.model, request.texts))
 
     async def ListEmbeddingModels(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListEmbeddingModelsRequest, _context: _Context
     ) -> retriever_pb2.ListEmbeddingModelsResponse:
         """List the embedding models."""
-        Principal.from_proto(request.principal)
+        Principal.from_proto(request.principal)  # refuses a request without a tenant
         return retriever_pb2.ListEmbeddingModelsResponse(
             models=[messages.from_embedder(model) for model in self._embeddings.models]
         )

@@ -40,7 +40,7 @@ class Indexes:
         """Open the indexes of a store.
 
         In a shared store, settle abandoned documents now, and then regularly. In a store of one process, settle the
-        documents of an index at its first use (`open_index`).
+        documents of an index at its first use (`_open`).
         """
         indexes = cls(store)
         if store.is_shared:

@@ -39,7 +39,7 @@ class Index:
         collection: The collection that stores it.
         is_published: Whether readers can see the index. `Indexes.create` and the first commit publish it.
         writers: Number of running upserts.
-        lock: Commits hold it shared. The replacement of the collection holds it exclusively.
+        lock: Commits hold it shared. A rebuild holds it exclusively while it replaces the collection.
     """
 
     def __init__(self, collection: Collection, *, is_published: bool) -> None:
@@ -157,7 +157,10 @@ class Index:
                         await self.settle(document_id)
 
     async def settle_abandoned(self) -> list[str]:
-        """Settle the documents with abandoned marks or stray chunks. Return the ids of the settled documents."""
+        """Settle the documents with abandoned marks or stray chunks. Return their ids.
+
+        The result also contains the ids of abandoned marks without a document, for example `ports.store.REBUILD`.
+        """
         settled = []
         for document_id in await self.collection.abandoned():
             with contextlib.suppress(Unavailable):  # another process settles it

@@ -1,10 +1,10 @@
 """Rebuilds an index: fills a new collection and then replaces the old one atomically.
 
-A `Conversion` creates the new chunks. It computes new vectors or, for a move, copies the chunks unchanged. Each
-round compares the generations of the documents in both collections and copies the documents that differ, including
-documents that were written or removed meanwhile. When few differences are left, commits wait until these are
-copied. Then the new collection is published in place of the old one. So the rebuild needs no log of writes. An
-interrupted rebuild starts from the beginning.
+A `Conversion` creates the new chunks. It computes new vectors or, for a move to another layout (`moving`), copies
+the chunks unchanged. Each round compares the generations of the documents in both collections and copies the
+documents that differ, including documents that were written or removed meanwhile. When few differences are left, or
+after `_MAX_ROUNDS`, commits wait until the remaining differences are copied. Then the new collection is published
+in place of the old one. So the rebuild needs no log of writes. An interrupted rebuild starts from the beginning.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 _BATCH_TEXTS = 4
 """Number of texts to embed at a time, so that queries do not wait long."""
 _MAX_PAUSED_DOCUMENTS = 4
-"""Maximum number of documents to copy while commits wait."""
+"""With more differing documents, another round runs before commits wait, unless `_MAX_ROUNDS` have run."""
 _MAX_ROUNDS = 50
 _PAUSE_SECONDS = 30.0
 

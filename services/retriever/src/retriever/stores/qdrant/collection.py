@@ -1,4 +1,4 @@
-"""An index on a Qdrant server: implements `ports.store.Collection` with calls of the server.
+"""An index on a Qdrant server: implements `ports.store.Collection` with calls to the server.
 
 Several processes may use the index. As in each store, a document's record decides which chunks are visible. A mark
 is a lease (`qdrant.leases`). A record is written only if the stored one has not changed since the document was

@@ -46,7 +46,7 @@ class Points:
     async def payloads_of_any(
         self, filter_: models.Filter, fields: Sequence[str] = ("document_id",)
     ) -> dict[str, payload.Payload]:
-        """Return the payloads of any copy; see `Copies.payloads_of_any`."""
+        """Return the payloads of points that match a filter on any node, by id; see `Copies.payloads_of_any`."""
         with self.translated_errors():
             return await self._location.copies.payloads_of_any(filter_, fields)
 
