@@ -20,7 +20,8 @@ _INDENT = r"\n[ \t]{0,8}"
 _QUESTION = re.compile(
     rf"(?:{_INDENT}(?:[-*\u2022]|\d{{1,2}}[.)])[ \t]{{1,8}})?<{{2,4}}(?!<)({_WORDS}|{_BREAK}{_WORDS}{_BREAK})>>"
 )
-# A possible beginning of a question: a line with a bullet, an opening mark, words, a closing mark.
+# The beginning of a question that later text may complete. A question has a bullet (optional), an opening mark,
+# words and a closing mark; its beginning may end after any character.
 _MARKED = rf"<{{1,4}}(?:(?<=<<)(?!<)(?:{_WORDS}>?|{_BREAK}(?:{_WORDS}(?:{_BREAK}>?)?)?))?"
 _BULLETED = rf"{_INDENT}(?:\d{{1,2}}|(?:[-*\u2022]|\d{{1,2}}[.)])(?:[ \t]{{1,8}}(?:{_MARKED})?)?)?"
 _BEGUN = re.compile(rf"(?:{_BULLETED}|{_MARKED})\Z")

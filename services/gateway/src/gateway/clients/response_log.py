@@ -184,7 +184,7 @@ def _subject(principal: Principal, name: str) -> str:
 
 
 def _age(subject: str) -> str:
-    """Return the part of a subject that sorts logs by age. The id of a response begins with its time."""
+    """Return the part of a subject that sorts logs by age. A response's id begins with the time of its creation."""
     return subject.rpartition("_")[2]
 
 

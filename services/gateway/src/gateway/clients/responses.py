@@ -210,7 +210,7 @@ def _id(key: str) -> str:
 
 
 def _age(name: str) -> str:
-    """Return the part of a key that sorts records by age. An id begins with its time."""
+    """Return the part of a key that sorts records by age. An id begins with the time of its creation."""
     return name.rpartition("_")[2]
 
 

@@ -1,6 +1,6 @@
 """Converts the errors of a model server to errors of the gateway, for the RAG chat protocol and for agents.
 
-Clients of OpenAI's API receive the model server's status and message. `orchestrator.errors` describes the errors
+Clients of OpenAI's API receive the model server's status and message. `orchestrator.errors` converts the errors
 for clients of the guardrails orchestrator's API. Other clients would interpret a 401 as a failure of their own
 authentication, and a 500 as an error of the gateway.
 """
