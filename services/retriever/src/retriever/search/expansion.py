@@ -3,7 +3,7 @@
 Passages that answer a question often share words that the question does not have. Answers to "What does a ticket
 cost?" contain "fare". The search adds, with a small weight, words that the best passages share and that are rare
 among the candidates. The method follows the relevance models of Lavrenko and Croft 2001,
-https://doi.org/10.1145/383952.383972. The weights were measured (docs/retrieval.md).
+https://doi.org/10.1145/383952.383972. The weights were measured (bench/README.md).
 """
 
 import heapq
