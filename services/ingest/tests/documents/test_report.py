@@ -52,6 +52,31 @@ async def test_another_attempt_is_recorded_at_once() -> None:
     ]
 
 
+class SlowWrites(MemoryJobs):
+    """Writes that wait for an event."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writing, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def write(self, job: Job, status: Status, revision: int) -> int:
+        self.writing.set()
+        await self.may_end.wait()
+        return await super().write(job, status, revision)
+
+
+async def test_a_state_that_is_reported_during_a_write() -> None:
+    """A change of state during the write of an earlier state is not lost."""
+    jobs = SlowWrites()
+    report = await Report.begin(jobs, JOB, 1)
+    await jobs.writing.wait()
+    await report.record_progress(Progress(chunks_total=3), State.INDEXING)
+    jobs.may_end.set()
+    await eventually(lambda: len(jobs.history) == 2)
+    assert [status.state for _, status in jobs.history] == [State.PARSING, State.INDEXING]
+    assert set(report.stage_seconds) == {"parsing", "indexing"}
+
+
 async def test_progress_is_recorded_at_intervals() -> None:
     """A thousand quick reports become a few records, including the last report."""
     jobs = MemoryJobs()

@@ -277,11 +277,8 @@ class Report:
                     # Another worker, a cancellation, or a write of this worker whose response was lost.
                     await self._reread()
                 else:
-                    # Keep progress and warnings that were reported in the meantime.
-                    now = self._status
-                    self._status = replace(
-                        status, progress=now.progress, warnings=now.warnings, warning_count=now.warning_count
-                    )
+                    # Keep the state, the progress and the warnings that were reported in the meantime.
+                    self._status = replace(self._status, **changes)
                     self._last_write = time.monotonic()
                     return
             raise Unavailable("The job's state changes too fast to be recorded.")
