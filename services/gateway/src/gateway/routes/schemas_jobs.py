@@ -22,8 +22,8 @@ JOB: Schema = {
         "stage": {
             "type": "string",
             "enum": ["waiting", "fetching", *_STATES],
-            "description": "The state; `waiting` while a dependency is unavailable; `fetching` "
-            "while the document is downloaded from its URL",
+            "description": "The state; `waiting` while a dependency is unavailable, or while a change of readers "
+            "waits for earlier jobs; `fetching` while the document is downloaded from its URL",
         },
         "percent": {"type": "integer", "minimum": 0, "maximum": 100},
         "index": _TEXT,

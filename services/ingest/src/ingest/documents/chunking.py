@@ -125,8 +125,8 @@ class Chunker:
 
         Args:
             text: The whole text.
-            sections: Its sections, in order and disjoint, with all characters except white space; by default, the
-                text is one section.
+            sections: Its disjoint sections, in order. Together they contain all characters except white space. By
+                default, the text is one section.
         """
         previous_end = 0
         spans = [
@@ -205,9 +205,10 @@ class Chunker:
     def _starts(
         self, text: str, pieces: Sequence[_Piece], first: int, spans: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Return the possible starts of the chunk with the first new piece ``first``, and their repeated tokens.
+        """Return the possible starts of a chunk, each with the number of tokens that the chunk then repeats.
 
-        The list is in descending order. All starts are after the start of the previous chunk.
+        The first new piece of the chunk is ``first``. The list is in descending order. All starts are after the
+        start of the previous chunk.
         """
         starts = [(pieces[first].start, 0)]
         if spans and pieces[first].continues:

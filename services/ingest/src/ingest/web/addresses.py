@@ -10,11 +10,11 @@ _REFUSED_NETWORKS = tuple(
     map(
         ip_network,
         (
-            "168.63.129.16/32",  # Azure's metadata and agents: a public address that leads to the host
+            "168.63.129.16/32",  # Azure's WireServer: a public address that leads to the host
             "192.0.0.0/24",  # Oracle's metadata and others
             "192.88.99.0/24",  # 6to4 relays
             "64:ff9b:1::/48",  # NAT64 of a local network
-            "2001::/23",  # Teredo and others that embed addresses
+            "2001::/23",  # IETF protocols, for example Teredo, which embeds addresses
             "3fff::/20",  # documentation
             "5f00::/16",  # segment routing
         ),

@@ -42,6 +42,7 @@ def parse(request: Request) -> Iterator[Part]:
 
     Raises:
         Unreadable: The presentation is damaged, or has no text.
+        Unsupported: The presentation is Strict Open XML; see `ooxml.check`.
         TooLarge: The presentation has more than ``max_pages`` slides, or is too large for ``memory`` when unpacked.
     """
     path = Path(request.path)

@@ -232,7 +232,11 @@ class _Body:
         self._in_list = False
 
     def _cells(self, row: etree._Element, above: list[str]) -> list[str]:
-        """Return a row's texts by grid column; a merged cell repeats the text of the cell above."""
+        """Return a row's texts by grid column.
+
+        A cell that is merged with the cell above repeats its text. The text of a cell that spans several columns is
+        in the first of them.
+        """
         cells: list[str] = []
         for cell in row.iter(f"{W}tc"):
             if _table_of(cell) is not _table_of(row):

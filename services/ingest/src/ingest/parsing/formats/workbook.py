@@ -37,6 +37,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
     Raises:
         Unreadable: The workbook is damaged, or has no text.
+        Unsupported: The workbook is Strict Open XML; see `ooxml.check`.
         TooLarge: The workbook has more than ``max_pages`` sheets or ``max_characters`` characters, or is too large
             for ``memory`` when unpacked.
     """

@@ -130,7 +130,7 @@ def _reordered(lines: Sequence[Line]) -> list[Line]:
 def _upward(lines: Sequence[Line]) -> list[tuple[int, int]]:
     """Return disjoint ranges, in drawn order, in which a line is drawn after a lower one."""
     found: list[tuple[int, int]] = []
-    lowest: list[int] = []  # indexes of lines that are lower than all lines drawn before
+    lowest: list[int] = []  # indexes of lines that are not above any line drawn before
     for index, line in enumerate(lines):
         lower = next((low for low in lowest if _is_above(line, lines[low])), None)
         if lower is None:
