@@ -124,7 +124,7 @@ async def part_of(folder: Folder, content: bytes) -> Part:
 
 
 async def test_a_complete_folder_is_a_backup(folder: Folder) -> None:
-    """A folder without ``backup.json`` is no backup. `read` refuses changed, missing and incompatible files."""
+    """A folder without ``backup.json`` is not a backup. `read` refuses changed, missing and incompatible files."""
     with pytest.raises(UsageError, match="no complete backup"):
         folder.read()
     part = await part_of(folder, b"points")
@@ -145,4 +145,19 @@ async def test_a_complete_folder_is_a_backup(folder: Folder) -> None:
         folder.read()
     (folder.path / "backup.json").write_text(contents.model_copy(update={"kind": "other"}).model_dump_json())
     with pytest.raises(UsageError, match="its kind is 'other'"):
+        folder.read()
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ('{"kind": "causeway-backup", "version": 2, "parts": []}', "has version 2"),
+        ('{"kind": "other", "parts": []}', "its kind is 'other'"),
+        ('{"parts": []}', "cannot be read"),
+    ],
+)
+def test_a_backup_with_other_members_is_refused(folder: Folder, members: str, message: str) -> None:
+    """`read` names the version or the kind of a ``backup.json`` that has other members than this version."""
+    (folder.path / "backup.json").write_text(members)
+    with pytest.raises(UsageError, match=message):
         folder.read()

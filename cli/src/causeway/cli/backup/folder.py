@@ -66,6 +66,13 @@ class Contents(_Frozen):
         return [stream.part for stream in self.streams] + [index.part for index in self.indexes]
 
 
+class _Header(BaseModel):
+    """The members of ``backup.json`` that all versions have; the other members are ignored."""
+
+    kind: str = _KIND
+    version: int = VERSION
+
+
 class Folder:
     """A backup's folder.
 
@@ -138,22 +145,25 @@ class Folder:
         """Verify all files of the backup and return its contents.
 
         Raises:
-            UsageError: The folder is no backup, has another version, or a file is damaged or missing.
+            UsageError: The folder is not a complete backup, the backup has another version, or a file is damaged or
+                missing.
         """
         try:
-            contents = Contents.model_validate_json((self.path / NAME).read_bytes())
+            content = (self.path / NAME).read_bytes()
+            header = _Header.model_validate_json(content)
+            if header.kind != _KIND:
+                raise UsageError(
+                    f"{self.path / NAME} is not from a backup: its kind is {header.kind!r}, not {_KIND!r}"
+                )
+            if header.version != VERSION:
+                raise UsageError(
+                    f"{self.path / NAME} has version {header.version}; this command reads only version {VERSION}"
+                )
+            contents = Contents.model_validate_json(content)
         except FileNotFoundError:
             raise UsageError(f"{self.path} contains no complete backup: {NAME} is missing") from None
         except (OSError, ValidationError) as error:
             raise UsageError(f"{self.path / NAME} cannot be read: {error}") from error
-        if contents.kind != _KIND:
-            raise UsageError(
-                f"{self.path / NAME} is not from a backup: its kind is {contents.kind!r}, not {_KIND!r}"
-            )
-        if contents.version != VERSION:
-            raise UsageError(
-                f"{self.path / NAME} has version {contents.version}; this command reads only version {VERSION}"
-            )
         for part in contents.parts:
             if Path(part.file).name != part.file:
                 raise UsageError(f"{self.path / NAME} names a file outside the folder: {part.file!r}")
