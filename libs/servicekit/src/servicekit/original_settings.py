@@ -36,7 +36,8 @@ class OriginalSettings(ServiceSettings):
     s3_access_key_file: Path | None = Field(
         None,
         description="File with the id of the access key. Unset: `AWS_ACCESS_KEY_ID` and "
-        "`AWS_SECRET_ACCESS_KEY` or other credentials of the platform are used (docs/originals.md).",
+        "`AWS_SECRET_ACCESS_KEY`, a web identity, or the role of the container or the instance "
+        "(docs/originals.md).",
     )
     s3_secret_key_file: Path | None = Field(
         None, description="File with the secret of the access key. The service reloads it when it changes."
@@ -54,5 +55,7 @@ class OriginalSettings(ServiceSettings):
                 "CAUSEWAY_S3_ACCESS_KEY_FILE and CAUSEWAY_S3_SECRET_KEY_FILE belong together: set both, or neither"
             )
         if self.s3_access_key_file is not None and not self.s3_bucket:
-            raise ValueError("CAUSEWAY_S3_ACCESS_KEY_FILE needs CAUSEWAY_S3_BUCKET: set both, or neither")
+            raise ValueError(
+                "CAUSEWAY_S3_ACCESS_KEY_FILE needs CAUSEWAY_S3_BUCKET: set the bucket, or unset both key files"
+            )
         return self
