@@ -1,4 +1,4 @@
-"""Counts the calls of ingest and of the retriever for a small document.
+"""Counts the Python function calls of ingest and of the retriever for a small document.
 
 The ports of ingest are in memory, and its parser is the real one. The index of the retriever is on disk.
 """

@@ -1,4 +1,4 @@
-"""Counts the calls of the gateway, with a generator and a retriever in memory."""
+"""Counts the Python function calls of the gateway, with a generator and a retriever in memory."""
 
 import asyncio
 import functools
@@ -60,7 +60,7 @@ _TURNS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 async def counts() -> dict[str, float]:
-    """Return the calls of a streamed token and of a turn, and the gRPC calls of a turn."""
+    """Return the Python function calls for a streamed token and for a turn, and the gRPC calls for a turn."""
     found: dict[str, float] = {}
     for path, streamed in _STREAMS.items():
         for name, judged in ((path, ()), (f"{path} with two detectors", _DETECTORS)):

@@ -1,4 +1,4 @@
-"""Counts the calls of the generator, with a model server in memory.
+"""Counts the Python function calls of the generator, with a model server in memory.
 
 The model server sends the next token after the generator has forwarded the previous one.
 """
@@ -23,7 +23,7 @@ _FEW, _MANY = 20, 120
 
 
 async def counts() -> dict[str, float]:
-    """Return the number of calls for a streamed token, by the kind of request."""
+    """Return the number of Python function calls for a streamed token, by the kind of request."""
     found: dict[str, float] = {}
     for kind in ("openai_request_json", "conversation"):
         few, many = [await calls(_generating(kind, tokens)) for tokens in (_FEW, _MANY)]

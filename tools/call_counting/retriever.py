@@ -1,4 +1,4 @@
-"""Counts the calls of the retriever, over an index on disk."""
+"""Counts the Python function calls of the retriever, over an index on disk."""
 
 import tempfile
 from pathlib import Path
@@ -20,7 +20,7 @@ _CANDIDATES = 100
 
 
 async def counts() -> dict[str, float]:
-    """Return the calls of a search."""
+    """Return the number of Python function calls for a search."""
     return {"retriever, a search": await _searching()}
 
 

@@ -1,4 +1,4 @@
-"""The store of the API keys in NATS, which only the operator can access."""
+"""The store of the API keys in NATS. Only the operator can change it; gateways read it."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence

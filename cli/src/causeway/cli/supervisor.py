@@ -244,7 +244,7 @@ def _exit_text(code: int) -> str:
 
 
 def _last_line(code: int, log: OutputLog) -> str:
-    """Return the last line of a program that exited itself; the log of a killed program contains no reason."""
+    """Return the last line of a program that exited by itself; the log of a killed program contains no reason."""
     return f": {log.last_lines[-1]}" if code > 0 and log.last_lines else ""
 
 

@@ -27,7 +27,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def framed(body: bytes) -> bytes:
-    """Return a body after its length."""
+    """Return a frame: the length of a body, then the body."""
     return len(body).to_bytes(PREFIX) + body
 
 
@@ -36,7 +36,7 @@ def serve(out: BinaryIO, handle: Callable[[bytes], None]) -> int:
 
     Args:
         out: The stream that `response_stream` returned.
-        handle: Writes the frames of the response to a request to ``out``.
+        handle: Handles a request: writes the frames of its response into ``out``.
     """
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # processes that a fork leaves behind become children of this one
     _prctl(_PR_SET_DUMPABLE, 0)  # no fork may open this process' descriptors or memory in /proc
@@ -103,7 +103,7 @@ def limit_resources(cpu_seconds: int, memory: int) -> None:
 
 
 def used_memory() -> int:
-    """Return the bytes of address space that the process uses; 0 on other systems than Linux."""
+    """Return the bytes of address space that the process uses; 0 on systems other than Linux."""
     if sys.platform != "linux":
         return 0
     return int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
@@ -155,6 +155,6 @@ def _children() -> Iterator[int]:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Set an attribute of this process (prctl(2)). Other systems than Linux do nothing."""
+    """Set an attribute of this process (prctl(2)). Do nothing on systems other than Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

@@ -14,7 +14,7 @@ from ingest.parsing.frames import Request
 
 
 def parsed(parse: Callable[[Request], Iterator[Part]], content: str | bytes, suffix: str = "") -> list[Part]:
-    """Return the output of a format's module for a content, without detecting the format."""
+    """Return the output of a format's module for a file with this content, without detecting the format."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(content if isinstance(content, bytes) else content.encode("utf-8-sig"))
         file.flush()

@@ -39,7 +39,7 @@ class MemoryOriginals:
         self.objects: dict[str, bytes] = {}
         self.download_infos: dict[str, DownloadInfo] = {}
         self.failures = 0
-        """The number of the next fetches that fail."""
+        """How many of the next fetches fail."""
         self.defect: Exception | None = None
         """Raised by the next fetch."""
         self.expected_sizes: list[int] = []
@@ -107,10 +107,10 @@ class LineReader:
 class TextParser:
     """Parses UTF-8 text, in which form feeds separate pages.
 
-    A page with the text ``scan`` is an image with the text ``recognised``. An empty page is an image without text.
-    After a page that contains ``damaged``, no page can be read. A file whose name contains ``unreadable`` cannot be
-    read at all. The picture of a page is its number. A file whose name ends with ``.zip`` is an archive: a JSON
-    object with the text of each file by its name.
+    With ``ocr``, a page with the text ``scan`` is an image in which the text ``recognised`` is found. An empty page
+    is an image without text. After a page that contains ``damaged``, no page can be read. A file whose name
+    contains ``unreadable`` cannot be read at all. The picture of a page is its number. A file whose name ends with
+    ``.zip`` is an archive: a JSON object with the text of each file by its name.
     """
 
     async def parse(
@@ -334,7 +334,7 @@ class MemoryDelivery:
         self.headers = headers
 
     async def earlier_jobs_ended(self) -> bool:
-        """Return whether the queue has reported earlier jobs as often as `MemoryQueue.earlier_jobs`."""
+        """Return False for the first `MemoryQueue.earlier_jobs` calls, then True."""
         self._queue.earlier_jobs -= 1
         return self._queue.earlier_jobs < 0
 
@@ -358,7 +358,7 @@ class MemoryDelivery:
 
 
 def make_job(content: bytes, sourcefile: str = "notes.txt", *, generation: int = 1) -> FileJob:
-    """Return a job for a content."""
+    """Return a job for a file with this content."""
     job_id = uuid.uuid4().hex
     original = keys.original_object("acme", "library", job_id)
     document = Document(
