@@ -136,7 +136,8 @@ class Finding:
 class Failure:
     """The failure of a detector.
 
-    ``message`` is for the client. ``status`` is the HTTP status of a remote detector's response, or 0.
+    ``message`` is for the client. ``status`` is the HTTP status that describes the failure, for example the status
+    of a remote detector's response, or 0.
     ``not_asked`` is true if the detector was not called because the request has no passages to compare the text
     with.
     """

@@ -21,7 +21,8 @@ class DetectorFailed(Exception):
 
     Args:
         message: The reason, for the client.
-        status: The HTTP status of a remote detector's refusal, or 0.
+        status: The HTTP status that describes the failure, for example the status of a remote detector's response,
+            or 0.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:

@@ -29,7 +29,7 @@ CLEAN, FOUND, FAILED, NOT_ASKED = "clean", "found", "failed", "not_asked"
 
 
 class Work:
-    """The work of one detector on one text.
+    """The work of one detector that one measurement covers, for example one call or one growing text.
 
     Attributes:
         seconds: The time so far.

@@ -180,7 +180,8 @@ class DetectorFailure:
     Attributes:
         detector_id: The id of the detector.
         message: The reason, as a message for the client.
-        status: The HTTP status of a remote detector's response, 504 after a time-out, or 0 without a response.
+        status: The HTTP status that describes the failure, for example the status of a remote detector's response,
+            or 504 for a time-out; 0 without a status.
         not_asked: Whether the detector was not called, because the context that it compares with the text is
             missing. The failure of a detector that only reports then has no effect.
     """

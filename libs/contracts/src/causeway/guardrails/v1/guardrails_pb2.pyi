@@ -495,7 +495,9 @@ class DetectorFailure(_message.Message):
     message: _builtins.str
     """The reason, for the client."""
     status: _builtins.int
-    """The HTTP status of a remote detector's response; 504 for a time-out; 0 without a status."""
+    """The HTTP status that describes the failure, for example the status of a remote detector's response, or 504 for a
+    time-out; 0 without a status.
+    """
     not_asked: _builtins.bool
     """The detector was not called, because the request has no passages to compare the text with. For the action
     report, the text passes without this detector.
