@@ -43,7 +43,7 @@ class QdrantSettings(StoreSettings):
     qdrant_timeout: float = Field(
         15.0,
         gt=0,
-        description="Maximum seconds for one call of the server. While one node of a cluster hangs, the other "
+        description="Maximum seconds for one call to the server. While one node of a cluster hangs, the other "
         "nodes need about 10 seconds to exclude it from writes.",
     )
     qdrant_try_timeout: float = Field(
