@@ -309,6 +309,34 @@ def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform
     expect(page.get_by_role("link", name=re.compile("garden"))).to_have_count(0)
 
 
+def test_a_document_is_found_by_its_name_and_opened_from_a_passage(visit: Visit, corpus: str) -> None:
+    """The list is sorted and filtered by name. A passage opens its document, also from another page of the list."""
+    visited = visit()
+    page = visited.open(f"#/documents/{corpus}")
+    names = page.get_by_role("region", name="Documents").locator("td.name")
+    expect(names.first).to_be_visible()
+    listed = names.all_inner_texts()
+    assert listed == sorted(listed, key=str.lower)
+    page.get_by_label("Filter by name").fill("SAFETY")
+    expect(names).to_have_text(["safety-manual.pdf"])
+    expect(page.get_by_role("status").filter(has_text=f"1 of {len(listed)} documents")).to_be_visible()
+    page.get_by_label("Search the passages").fill("pivot bearing")
+    passage = page.get_by_label("Passages found").get_by_role("button").first
+    expect(passage).to_be_visible()
+    found = passage.inner_text().split("#")[0]
+    passage.click()
+    expect(page.get_by_role("dialog")).to_contain_text(found)
+    page.route("**/documents?index=*", lambda route: route.fulfill(json={"documents": [], "next_page_token": None}))
+    page.reload()
+    page.get_by_label("Search the passages").fill("pivot bearing")
+    page.get_by_label("Passages found").get_by_role("button").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text(found)
+    expect(
+        page.get_by_role("dialog").get_by_role("region", name="Passages").get_by_role("listitem").first
+    ).to_be_visible()
+    visited.check()
+
+
 def test_jobs_and_the_lab(visit: Visit, corpus: str, tmp_path: Path) -> None:
     """The page of jobs filters them by state. The search lab compares two searches, and evaluates a file of
     questions.

@@ -16,11 +16,16 @@ def documents(gateway: Any, cli: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_documents_are_listed(gateway: Any, documents: Callable[..., Any]) -> None:
-    """The list shows who may see each document, up to --limit. --json prints the gateway's objects."""
+    """The list shows who may see each document, up to --limit, and says if it has more. --json prints the
+    gateway's objects.
+    """
     lines = [" ".join(line.split()) for line in documents("list").stdout.splitlines()]
     assert lines[1] == "a.md text/markdown 1.23 kB ann, group crew"
     assert lines[3] == "folder/b.md text/markdown 1.23 kB all callers of the tenant"
-    assert len(documents("list", "-n", "1").stdout.splitlines()) == 2
+    limited = documents("list", "-n", "1").stdout.splitlines()
+    assert (len(limited), limited[2]) == (3, "The list has more entries; --limit shows more.")
+    assert len(documents("list", "-n", "1", "--json").stdout.splitlines()) == 1
+    assert "--limit" not in documents("list", "-n", "3").stdout
     listed = [json.loads(line) for line in documents("list", "--json").stdout.splitlines()]
     assert [document["sourcefile"] for document in listed] == ["a.md", "bad.md", "folder/b.md"]
     gateway.stored["notes"].clear()

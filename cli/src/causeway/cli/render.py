@@ -57,6 +57,13 @@ def table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Te
     out.print(grid)
 
 
+def page(out: Console, columns: Sequence[str], rows: Sequence[Sequence[str | Text]], limit: int) -> None:
+    """Print a table with at most ``limit`` rows, and say whether the list has more."""
+    table(out, columns, rows[:limit])
+    if len(rows) > limit:
+        line(out, "The list has more entries; --limit shows more.", "dim")
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun in the singular or the plural."""
     if number == 1:

@@ -14,15 +14,17 @@ const MORE_PASSAGES = 100
 
 interface Props {
   index: string
-  /** The position among the documents of the index, sorted by id. */
-  place: number
+  /** The position among the documents of the index, sorted by id; null if it is unknown. */
+  place: number | null
   document: DocumentInfo
+  /** The error of the deletion. */
+  failure: Error | null
   writes: boolean
   onClose: () => void
   onDelete: () => void
 }
 
-export function DocumentPanel({ index, place, document, writes, onClose, onDelete }: Props) {
+export function DocumentPanel({ index, place, document, failure, writes, onClose, onDelete }: Props) {
   const [sure, setSure] = useState(false)
   const isPdf = document.content_type === 'application/pdf'
   const original = useQuery({
@@ -44,7 +46,7 @@ export function DocumentPanel({ index, place, document, writes, onClose, onDelet
       )
       return page.documents.find((each) => each.doc_id === document.document_id) ?? null
     },
-    enabled: !isPdf,
+    enabled: !isPdf && place !== null,
   })
   const [shown, setShown] = useState(FIRST_PASSAGES)
   const passages = useQuery({
@@ -87,6 +89,7 @@ export function DocumentPanel({ index, place, document, writes, onClose, onDelet
           </div>
         )}
       </section>
+      {failure && <Failure error={failure} />}
       {writes && (
         <div className="actions">
           {sure ? (

@@ -1,5 +1,6 @@
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
+import { stored } from '../../api/documents.ts'
 import { get, submit } from '../../api/http.ts'
 import type { DocumentInfo, Found } from '../../api/types.ts'
 import { ago, bytes, count, score } from '../../logic/format.ts'
@@ -8,7 +9,7 @@ import { Button, Failure, Loading, Panel } from '../../ui/parts.tsx'
 import { Readers } from './access.tsx'
 import { DocumentPanel } from './document.tsx'
 
-const PAGE_SIZE = 100
+const PAGE_SIZE = 1000
 
 interface Page {
   documents: DocumentInfo[]
@@ -19,6 +20,7 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
   const queries = useQueryClient()
   const [tokens, setTokens] = useState<string[]>([''])
   const [query, setQuery] = useState('')
+  const [name, setName] = useState('')
   const [opened, setOpened] = useState<DocumentInfo | null>(null)
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set())
   const [sure, setSure] = useState(false)
@@ -42,23 +44,32 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
       await Promise.all([queries.invalidateQueries({ queryKey: ['documents'] }), queries.invalidateQueries({ queryKey: ['indexes'] })])
     },
   })
-  // The API sorts documents by their ids. If all documents fit on one page, the console sorts them by name.
+  // The API sorts documents by their ids. The console sorts and filters each page by name.
   const byId = page.data?.documents ?? []
   const whole = tokens.length === 1 && page.data?.next_page_token === null
-  const listed = whole ? byId.toSorted((one, other) => one.sourcefile.localeCompare(other.sourcefile)) : byId
+  const wanted = name.trim().toLowerCase()
+  const listed = byId.filter((each) => each.sourcefile.toLowerCase().includes(wanted)).sort((one, other) => one.sourcefile.localeCompare(other.sourcefile))
   const toggle = (id: string) => {
     const next = new Set(selected)
     if (!next.delete(id)) next.add(id)
     setSelected(next)
   }
-  const open = (file: string) => {
-    const known = listed.find((each) => each.sourcefile === file)
-    if (known) setOpened(known)
-  }
+  const opening = useMutation({
+    mutationFn: async (id: string) => byId.find((each) => each.document_id === id) ?? (await stored(index, id)),
+    onSuccess: setOpened,
+  })
   return (
     <section aria-label={`Documents of ${index}`}>
       <div className="tools">
         <input type="search" value={query} placeholder="Search the passages" aria-label="Search the passages" onChange={(event) => setQuery(event.target.value)} />
+        {!asked && byId.length > 1 && (
+          <input type="search" value={name} placeholder={whole ? 'Filter by name' : 'Filter this page by name'} aria-label="Filter by name" onChange={(event) => setName(event.target.value)} />
+        )}
+        {wanted && !asked && (
+          <span className="muted fine" role="status">
+            {listed.length} of {count(byId.length, 'document')}
+          </span>
+        )}
         {selected.size > 0 && (
           <Button kind="danger" icon="trash" onClick={() => setSure(true)}>
             Delete {selected.size}
@@ -69,12 +80,14 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
         <section className="found" aria-label="Passages found">
           {found.isPending && <Loading what="the passages" />}
           {found.error && <Failure error={found.error} />}
+          {opening.error && <Failure error={opening.error} />}
+          {opening.data === null && <p className="muted">This document has been deleted. Search again.</p>}
           {found.data?.results.length === 0 && <p className="muted">No passage was found. Try other words.</p>}
           <ol className="passages">
             {found.data?.results.map((each) => (
               <li key={each.node_id}>
                 <header>
-                  <button type="button" className="link" onClick={() => open(each.sourcefile)}>
+                  <button type="button" className="link" onClick={() => opening.mutate(each.doc_id)}>
                     {each.sourcepage}
                   </button>
                   <span className="muted fine number">
@@ -138,7 +151,7 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
         {tokens.length > 1 && <Button onClick={() => setTokens(tokens.slice(0, -1))}>Back</Button>}
         {page.data?.next_page_token && <Button onClick={() => setTokens([...tokens, page.data.next_page_token ?? ''])}>More</Button>}
       </div>
-      {opened && <DocumentPanel index={index} place={(tokens.length - 1) * PAGE_SIZE + byId.indexOf(opened)} document={opened} writes={writes} onClose={() => setOpened(null)} onDelete={() => remove.mutate([opened.document_id])} />}
+      {opened && <DocumentPanel index={index} place={byId.includes(opened) ? (tokens.length - 1) * PAGE_SIZE + byId.indexOf(opened) : null} failure={remove.error} document={opened} writes={writes} onClose={() => setOpened(null)} onDelete={() => remove.mutate([opened.document_id])} />}
       <Panel title={`Delete ${count(selected.size, 'document')} of ${index}?`} open={sure} onClose={() => setSure(false)} description="This deletes the documents with all passages and originals. You cannot undo it.">
         {remove.error && <Failure error={remove.error} />}
         <div className="actions">

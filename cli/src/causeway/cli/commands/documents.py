@@ -59,10 +59,10 @@ def list_documents(
     The list contains only the documents that you may see. With --json the command prints one object per document,
     in the format of GET /documents.
     """
-    found = run_with_library(url, data_dir, api_key, lambda library: library.stored_documents(index, limit))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.stored_documents(index, limit + 1))
     out = render.console()
     if as_json:
-        for document in found:
+        for document in found[:limit]:
             render.json_line(out, document)
         return
     if not found:
@@ -77,7 +77,7 @@ def list_documents(
         )
         for document in found
     ]
-    render.table(out, ("Document", "Type", "Size", "Who may see it"), rows)
+    render.page(out, ("Document", "Type", "Size", "Who may see it"), rows, limit)
 
 
 def passages(

@@ -75,8 +75,8 @@ def list_jobs(
 
     With --json the command prints one object per job, in the format of GET /jobs/{id}.
     """
-    found = run_with_library(url, data_dir, api_key, lambda library: library.jobs(index, state or "", limit))
-    _show(found, "No job matches." if index or state else "There are no jobs.", as_json=as_json)
+    found = run_with_library(url, data_dir, api_key, lambda library: library.jobs(index, state or "", limit + 1))
+    _show(found, "No job matches." if index or state else "There are no jobs.", limit, as_json=as_json)
 
 
 def dead(
@@ -93,8 +93,8 @@ def dead(
     `causeway jobs list --state failed` lists both. With --json the command prints one object per job, in the format
     of GET /jobs/dead.
     """
-    found = run_with_library(url, data_dir, api_key, lambda library: library.dead(limit))
-    _show(found, "No job was given up.", as_json=as_json)
+    found = run_with_library(url, data_dir, api_key, lambda library: library.dead(limit + 1))
+    _show(found, "No job was given up.", limit, as_json=as_json)
 
 
 def lanes(
@@ -195,10 +195,10 @@ async def _cancelled(library: Library, job_id: str) -> Job | RequestRefused:
         return error
 
 
-def _show(found: Sequence[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
+def _show(found: Sequence[dict[str, Any]], nothing: str, limit: int, *, as_json: bool) -> None:
     out = render.console()
     if as_json:
-        for job in found:
+        for job in found[:limit]:
             render.json_line(out, job)
         return
     if not found:
@@ -218,4 +218,4 @@ def _show(found: Sequence[dict[str, Any]], nothing: str, *, as_json: bool) -> No
         )
         for job in jobs_found
     ]
-    render.table(out, ("Job", "Stage", "", "Index", "File", "Changed (UTC)", ""), rows)
+    render.page(out, ("Job", "Stage", "", "Index", "File", "Changed (UTC)", ""), rows, limit)

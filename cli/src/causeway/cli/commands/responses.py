@@ -57,14 +57,14 @@ def list_responses(
     The newest response comes first. With --json the command prints one object per response, in the format of GET
     /responses/{id}.
     """
-    found = run_with_library(url, data_dir, api_key, lambda library: library.responses(limit))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.responses(limit + 1))
     out = render.console()
     if as_json:
-        for response in found:
+        for response in found[:limit]:
             render.json_line(out, response)
     elif found:
         rows = [[_cell(response, name) for name in _LISTED] for response in found]
-        render.table(out, [_LABELS[name] for name in _LISTED], rows)
+        render.page(out, [_LABELS[name] for name in _LISTED], rows, limit)
     else:
         render.line(out, "There are no responses.")
 
