@@ -1,4 +1,7 @@
-"""Composes an answer from passages of the sources, each with its citation."""
+"""Composes an answer from sentences, list items and table rows of the sources, each with its citation.
+
+`generator.extractive.passages` calls these parts of a source passages.
+"""
 
 from collections.abc import Sequence
 

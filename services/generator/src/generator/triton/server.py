@@ -24,8 +24,8 @@ _CHECK_INTERVAL_SECONDS = 5.0
 class TritonServer:
     """The connection to a Triton server for one model, through ``tritonclient.grpc.aio``.
 
-    The first call connects, and imports that package (15 MB, 0.2 s). Later calls must run in the event loop of the
-    first call.
+    The first call connects. It imports that package (15 MB, 0.2 s) unless `load_adapters` of the configuration has
+    imported it. Later calls must run in the event loop of the first call.
     """
 
     def __init__(self, config: TritonConfig) -> None:
