@@ -35,14 +35,18 @@ async def processes() -> AsyncIterator[CheckProcesses]:
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [
-        ("json", ['{"a": [1, null]}', "3"], ["{", "{'a': 1}", "", "[" * 100_000]),
+        ("json", ['{"a": [1, null]}', "3"], ["{", "{'a': 1}", "", "[NaN]", "-Infinity", "[" * 100_000]),
         (
             "yaml",
             ["a: 1\nb: [x, y]", "- a\n- b"],
             ["a: b: c", "plain words", "a: [", _BOMB, "!!python/object:a {}"],
         ),
         ("xml", ["<a><b/></a>"], ["<a>", "text", _XML_BOMB]),
-        ("json-within", ['So: {"a": 1} and {"b": {}}.', "no objects, {braces} only"], ['So: {"a": 1']),
+        (
+            "json-within",
+            ['So: {"a": 1} and {"b": {}}.', "no objects, {braces} only"],
+            ['So: {"a": 1', 'So: {"a": Infinity}'],
+        ),
         (
             f"json-with-schema:{_SCHEMA}",
             ['{"a": "xx"}'],

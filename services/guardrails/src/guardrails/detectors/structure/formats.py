@@ -76,7 +76,12 @@ def _json(text: str) -> Any:
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
         if depth > _MAX_DEPTH:
             raise ValueError(_TOO_DEEP)
-    return json.loads(text)
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    # Python's decoder accepts `NaN` and `Infinity`. JSON does not have them (RFC 8259, 6).
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _yaml(text: str) -> Any:
@@ -122,7 +127,7 @@ def _xml(text: str) -> None:
 
 
 def _count_objects(text: str) -> int:
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
     elements, position = 0, 0
     while (match := _OBJECT.search(text, position)) is not None:
         _, position = decoder.raw_decode(text, match.start())
