@@ -1,6 +1,9 @@
 """guardrails.remote.config: the file of remote detectors."""
 
+from pathlib import Path
+
 import pytest
+import trustme
 from detection.chunking.chunkers import Chunking
 from detection.domain import DetectorKind
 from guardrails.remote.config import ChunkerConfig, parse
@@ -65,6 +68,7 @@ def test_the_file_lists_the_detectors() -> None:
         ("{kind: text_contents, url: 'http://x', chunker: german}", "unknown chunker"),
         ("{kind: text_chat, url: 'http://x', across_choices: true}", "detectors.a.across_choices"),
         ("{kind: text_contents, url: 'http://x', tls: {ca: /nowhere}}", "detectors.a.tls"),
+        ("{kind: text_contents, url: 'http://x', tls: {key: /nowhere}}", "detectors.a.tls: key needs cert"),
     ],
 )
 def test_a_wrong_file_is_refused(entry: str, place: str) -> None:
@@ -94,6 +98,7 @@ def test_the_name_of_a_built_in_detector_is_refused() -> None:
     [
         ("sentence: {target: 'a:1'}", "built-in"),
         ("b: {target: 'a:1', tls: {ca: /nowhere}}", "certificates"),
+        ("b: {target: 'a:1', tls: {key: /nowhere}}", "chunkers.b.tls: key needs cert"),
         ("b: {}", "target: this is missing"),
     ],
 )
@@ -101,3 +106,25 @@ def test_a_wrong_chunker_is_refused(entry: str, message: str) -> None:
     """An error in the chunkers of the file is reported with file, line and key."""
     with pytest.raises(BadFile, match=message):
         parse(f"chunkers:\n  {entry}\n".encode(), "d.yaml")
+
+
+def test_a_certificate_of_a_chunker_needs_its_key(tmp_path: Path) -> None:
+    """A certificate without its key is refused, because gRPC would end the process.
+
+    The key may be in the file of the certificate.
+    """
+    issued = trustme.CA().issue_cert("guardrails")
+    pem = tmp_path / "tls.pem"
+    file = f"""
+chunkers:
+  german: {{target: "chunkers:8085", tls: {{cert: {pem}}}}}
+detectors:
+  hap: {{kind: text_contents, url: "http://hap", chunker: german}}
+""".encode()
+    issued.cert_chain_pems[0].write_to_path(pem)
+    with pytest.raises(BadFile, match=r"line 3, chunkers\.german\.tls: cannot load the certificates"):
+        parse(file, "d.yaml")
+    issued.private_key_and_cert_chain_pem.write_to_path(pem)
+    (hap,) = parse(file, "d.yaml")
+    assert hap.chunker is not None
+    assert hap.chunker.credentials == (None, pem.read_bytes(), pem.read_bytes())

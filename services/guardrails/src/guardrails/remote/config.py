@@ -4,11 +4,11 @@ import ssl
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from detection.chunking.chunkers import Chunking
 from detection.domain import DetectorKind
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 from servicekit.yaml_file import Document, Key
 from yarl import URL
 
@@ -86,16 +86,26 @@ class _Certificates(BaseModel):
 
     ca: Path | None = None
     cert: Path | None = None
-    key: Path | None = None
+    key: Path | None = None  # if it is None, the file `cert` also contains the key
+
+    @model_validator(mode="after")
+    def _key_has_certificate(self) -> Self:
+        if self.key is not None and self.cert is None:
+            raise ValueError("key needs cert, the certificate of this key")
+        return self
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.cert is not None:
+            context.load_cert_chain(self.cert, self.key)
+        return context
 
 
 class _Tls(_Certificates):
     verify: bool = True
 
     def context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self.ca)
-        if self.cert is not None:
-            context.load_cert_chain(self.cert, self.key)
+        context = super().context()
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -137,7 +147,9 @@ class _Chunker(BaseModel):
     def config(self, name: str) -> ChunkerConfig:
         credentials = None
         if self.tls is not None:
-            credentials = (_pem(self.tls.ca), _pem(self.tls.cert), _pem(self.tls.key))
+            self.tls.context()  # raises an error for invalid files; gRPC would only fail later
+            # gRPC ends the process if it gets a certificate without a key.
+            credentials = (_pem(self.tls.ca), _pem(self.tls.cert), _pem(self.tls.key or self.tls.cert))
         return ChunkerConfig(name, self.target, self.chunker_id, self.timeout, credentials, self.protocol)
 
 
@@ -159,7 +171,7 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
 
     Raises:
         BadFile: The file is not YAML, or has an unknown key, an invalid value, the name of a built-in detector or
-            chunker, or an unreadable certificate. The message names the line and the key.
+            chunker, or an unusable certificate. The message names the line and the key.
     """
     document = Document(raw, name)
     file = document.validated(_File)
@@ -170,7 +182,7 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
             raise document.wrong(("chunkers", chunker), "a built-in chunker has this name; use another name")
         try:
             chunkers[chunker] = entry.config(chunker)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             place: Key = ("chunkers", chunker, "tls")
             raise document.wrong(place, f"cannot load the certificates: {error}") from None
     configs = []
