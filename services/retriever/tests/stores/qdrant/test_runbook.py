@@ -71,7 +71,7 @@ async def test_the_commands_after_the_loss_of_a_disk() -> None:
 
 
 async def test_the_commands_for_an_alias_without_points() -> None:
-    """The commands count the documents of an incarnation, and point an alias to it."""
+    """The commands count the documents of an incarnation, point an alias to it, and delete an alias."""
     async with serving() as server:
         store = await QdrantStore.open(Connection.from_url(server.url, None, 5.0), Layout(shared=True))
         collection = await store.create(SPEC)
@@ -82,18 +82,23 @@ async def test_the_commands_for_an_alias_without_points() -> None:
         await server.client.update_collection_aliases([models.CreateAliasOperation(create_alias=creation)])
         sent = Sent()
         count = documented("/points/count", COLLECTION=name, INCARNATION=alias.rpartition(".")[2])
-        rename = documented("/collections/aliases", ALIAS=wrong, CANDIDATE=alias)
+        rename = documented('"rename_alias"', ALIAS=wrong, CANDIDATE=alias)
+        delete = documented('"delete_alias"', ALIAS=alias)
         counted = models.CountRequest.model_validate(count.body)
         renamed = models.ChangeAliasesOperation.model_validate(rename.body)
+        deleted = models.ChangeAliasesOperation.model_validate(delete.body)
         await sent.client.count(name, counted.filter)
         await sent.client.update_collection_aliases(renamed.actions)
+        await sent.client.update_collection_aliases(deleted.actions)
         assert [request._replace(body=None) for request in sent.requests] == [
-            request._replace(body=None) for request in (count, rename)
+            request._replace(body=None) for request in (count, rename, delete)
         ]
-        assert sent.requests[1].body == rename.body
-        # Both requests work on the stand-in of the server.
+        assert [request.body for request in sent.requests[1:]] == [rename.body, delete.body]
+        # The requests work on the stand-in of the server.
         assert (await server.client.count(name, counted.filter)).count == 1
         await server.client.update_collection_aliases(renamed.actions)
         assert await collection.is_current()
+        await server.client.update_collection_aliases(deleted.actions)
+        assert (await server.client.get_aliases()).aliases == []
         await sent.client.close()
         await store.aclose()
