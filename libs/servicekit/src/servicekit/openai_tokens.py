@@ -13,9 +13,12 @@ from typing import Any
 # The library refuses a text of more than 200,000 tokens. A token has at least one byte, a character at most four.
 _MAX_ASCII_CHARACTERS = 200_000
 _MAX_CHARACTERS = 50_000
-# Both encodings first split a text with a pattern, and no token crosses a split. After a letter or a digit, the
-# pattern splits before each of these characters. A cut at such a place does not change the other splits.
-_CUTS = re.compile(r"(?<=[^\W_])[ \n\t.,;:!?()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]")
+CUTS = re.compile(r"(?<=[^\W_])[ \n\t.,;:!?()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]")
+"""Characters before which a text can be cut: the token counts of the parts add up to the count of the text.
+
+Both encodings first split a text with a pattern, and no token crosses a split. After a letter or a digit, the
+pattern splits before each of these characters. A cut at such a place does not change the other splits.
+"""
 
 
 def count(encoding_name: str, text: str) -> int:
@@ -44,7 +47,7 @@ def pieces(text: str, max_characters: int) -> Iterator[str]:
         end = start + max_characters
         # The last possible split is near the end of the window, so the search begins there.
         for reach in (1_000, max_characters):
-            splits = [match.start() for match in _CUTS.finditer(text, max(start + 1, end - reach), end)]
+            splits = [match.start() for match in CUTS.finditer(text, max(start + 1, end - reach), end)]
             if splits:
                 end = splits[-1]
                 break

@@ -42,3 +42,25 @@ def test_text_that_may_exceed_the_limit_is_held() -> None:
     assert stream.feed(" eight", last=False) == (33, [])
     assert len(stream.feed(" nine ten eleven twelve", last=False)[1]) == 1
     assert stream.feed(" thirteen", last=True)[1] == []  # reported once
+
+
+@pytest.mark.parametrize("sentence", ["今天天气很好\uff0c我们去公园。", "1, 2, 3\n", "Word.\n"])
+def test_punctuation_ends_the_held_text(sentence: str) -> None:
+    """Only the text after the last punctuation mark waits, also in scripts without spaces. The finding is early."""
+    stream = quick(token_limit(), limit=200).stream()
+    length = 0
+    for _ in range(200):
+        decided, found = stream.feed(sentence, last=False)
+        length += len(sentence)
+        assert length - decided <= len(sentence)
+        if found:
+            break
+    assert found
+    assert length < 200 * len(sentence)
+
+
+def test_a_text_without_spaces_is_one_word() -> None:
+    """The reading time holds no text back because of its letters."""
+    stream = quick(reading_time(), max_time=0.05).stream()
+    for at in range(1, 200):
+        assert stream.feed("汉字", last=False) == (2 * at, [])

@@ -14,9 +14,7 @@ from servicekit import openai_tokens
 
 _INLINE_LIMIT = 16_384
 _WORDS_A_MINUTE = 200
-# A space between two letters. All tokenizers here begin a token at such a space. The text before the space can
-# therefore be counted separately.
-_CUT = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
+_WORD_ENDS = re.compile(r"(?<=\S)\s")
 
 Count = Callable[[str], int]
 
@@ -45,7 +43,8 @@ def token_limit() -> BuiltIn[TokenLimitParams]:
     def build(params: TokenLimitParams) -> CountingDetector:
         detection = Detection("token_limit", "too_many_tokens")
         openai_tokens.encoding(params.encoding)  # loads the tables, so that no detection waits for them
-        return CountingDetector(partial(openai_tokens.count, params.encoding), _bytes, params.limit, detection)
+        count = partial(openai_tokens.count, params.encoding)
+        return CountingDetector(count, _bytes, openai_tokens.CUTS, params.limit, detection)
 
     return BuiltIn("token_limit", "Finds texts with too many tokens.", TokenLimitParams, build, about_answer=True)
 
@@ -55,7 +54,7 @@ def reading_time() -> BuiltIn[ReadingTimeParams]:
 
     def build(params: ReadingTimeParams) -> CountingDetector:
         detection = Detection("reading_time", "too_long_to_read")
-        return CountingDetector(_words, len, params.max_time * _WORDS_A_MINUTE, detection)
+        return CountingDetector(_words, _words, _WORD_ENDS, params.max_time * _WORDS_A_MINUTE, detection)
 
     description = "Finds texts that take too long to read."
     return BuiltIn("reading_time", description, ReadingTimeParams, build, about_answer=True)
@@ -65,15 +64,20 @@ class CountingDetector:
     """Finds texts with a count above a limit.
 
     Args:
-        count: Counts a text. The counts of parts cut at `_CUT` add up to the count of the whole text.
-        bound: Returns an upper bound of the count, and is faster than ``count``.
+        count: Counts a text.
+        bound: Returns an upper bound of the count of a text. The sum of the bounds of a text's pieces must also be
+            an upper bound of the text's count.
+        cuts: Matches where a text can be cut: the counts of the parts add up to the count of the text.
         limit: The maximum count.
         detection: The detection for a count above the limit.
     """
 
-    def __init__(self, count: Count, bound: Count, limit: float, detection: Detection) -> None:
+    def __init__(
+        self, count: Count, bound: Count, cuts: re.Pattern[str], limit: float, detection: Detection
+    ) -> None:
         self._count = count
         self._bound = bound
+        self._cuts = cuts
         self._limit = limit
         self._detection = detection
         self.inline_limit = _INLINE_LIMIT
@@ -84,7 +88,7 @@ class CountingDetector:
 
     def stream(self) -> DetectorStream:
         """See `Detector.stream`."""
-        return CountingStream(self._count, self._bound, self._limit, self._detection)
+        return CountingStream(self._count, self._bound, self._cuts, self._limit, self._detection)
 
 
 class CountingStream:
@@ -93,9 +97,12 @@ class CountingStream:
     The stream counts exactly only after the upper bound of the count has exceeded the limit.
     """
 
-    def __init__(self, count: Count, bound: Count, limit: float, detection: Detection) -> None:
+    def __init__(
+        self, count: Count, bound: Count, cuts: re.Pattern[str], limit: float, detection: Detection
+    ) -> None:
         self._count = count
         self._bound = bound
+        self._cuts = cuts
         self._limit = limit
         self._detection = detection
         self._counted = 0  # the count of the text before the last cut
@@ -125,7 +132,7 @@ class CountingStream:
         rest = "".join(self._rest)
         if not last:
             cut = 0
-            for match in _CUT.finditer(rest):
+            for match in self._cuts.finditer(rest):
                 cut = match.start()
             self._counted += self._count(rest[:cut]) if cut else 0
             rest = rest[cut:]
