@@ -321,6 +321,19 @@ async def test_a_url_that_has_not_changed(rig: Rig) -> None:
     assert rig.index.stored == 2
 
 
+async def test_an_archive_at_a_url_that_has_not_changed(rig: Rig) -> None:
+    """If the server reports no change, but the metadata changed, the archive is downloaded and unpacked again,
+    because the documents of its files also have the metadata.
+    """
+    rig.web.pages[URL] = (json.dumps({"a.txt": "Tides."}).encode(), DownloadInfo(".zip", Validators('"1"')))
+    await rig.run(linked(rig))
+    job = replace(linked(rig, 2), job_id="second", object_name="second")
+    job = replace(job, document=replace(job.document, metadata_json=b'{"year":2025}', original="second"))
+    assert await rig.run(job) is State.SUCCEEDED
+    years = {json.loads(document.metadata_json)["year"] for document, _ in rig.index.documents.values()}
+    assert (rig.web.bodies, years) == (2, {2025})
+
+
 async def test_attempts_share_the_fetched_content(rig: Rig) -> None:
     """All attempts of a job use the content that the first attempt fetched, because the page may change."""
     rig.web.pages[URL] = (TWO_PAGES, DownloadInfo(".txt", Validators('"1"')))

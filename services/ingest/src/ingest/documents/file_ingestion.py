@@ -120,8 +120,9 @@ class FileIngestion:
                     updated = await self._index.update(job, replace(job.document, language=existing.language))
                     await self._remove_unused(job, job.object_name, existing.original)
                     return State.SUCCEEDED if updated else State.UNCHANGED
-                if job.url:  # the job may refer to the original of the removed document
-                    job = await self._downloads.fetch(job, None, report)
+        if job.url and await self._originals.download_info(job.object_name) is None:
+            # The server reported no change, so nothing was downloaded, but the document must be read again.
+            job = await self._downloads.fetch(job, None, report)
         source = temporary_copy(
             self._originals, job.object_name, job.document.size_bytes, job.document.sha256, content=job.content
         )

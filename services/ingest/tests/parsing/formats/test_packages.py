@@ -107,6 +107,17 @@ def test_a_box_in_a_box_is_read_once(read_parts: ReadParts) -> None:
     assert section.split() == ["Tides", "outer", "inner", "[1]", "low"]
 
 
+def test_shapes_with_text(read_parts: ReadParts) -> None:
+    """Each paragraph of a shape is a block, also within a group. The shapes of a paragraph follow it."""
+    shape = "<draw:{0}><text:p>{1}</text:p><text:p>{2}</text:p></draw:{0}>"
+    group = f"<draw:g>{shape.format('custom-shape', 'Cast off', 'bow first')}{shape.format('rect', 'Sail', 'north')}</draw:g>"
+    lines = ["Cast off", "bow first", "Sail", "north"]
+    slide = texts(read_parts(open_document("presentation", f"<draw:page>{group}</draw:page>"), "a.odp"))
+    assert slide == [["\n\n".join(lines)]]
+    text = texts(read_parts(open_document("text", f"<text:p>Ferries{group}</text:p>"), "a.odt"))
+    assert text == [["\n\n".join(["Ferries", *lines])]]
+
+
 def test_slides(read_parts: ReadParts) -> None:
     """Each slide is a page: the title, the boxes from top to bottom, the notes."""
     box = '<draw:frame svg:y="{}cm" {}><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>'

@@ -27,17 +27,16 @@ _SKIPPED = frozenset(
         OFFICE + "forms",
         TABLE + "table",
         TEXT + "list",
-        DRAW + "frame",
     )
 )
-"""Elements within a paragraph that are not part of its text."""
+"""Elements within a paragraph that are not part of its text. Frames and shapes are not part of it either."""
 _MAX_COLUMNS = 1000
 """Maximum number of columns. Further columns are left out, because formatted cells often fill a whole row."""
 _PARAGRAPHS = (TEXT + "p", TEXT + "h")
 
 
 def fill(outline: Outline, body: etree._Element, indent: int = -1, marker: str = "") -> None:
-    """Add the content of a text, a section, a text box, a list item or a frame of a slide to an outline.
+    """Add the content of a text, a section, a list item, a frame or a shape to an outline.
 
     Args:
         outline: The outline.
@@ -61,38 +60,37 @@ def fill(outline: Outline, body: etree._Element, indent: int = -1, marker: str =
                     fill(outline, item, indent + 1, "- ")
             case tag if tag == TABLE + "table":
                 fill_table(outline, child)
-            case tag if tag in (
-                TEXT + "section",
-                DRAW + "text-box",
-                TEXT + "note-body",
-                DRAW + "g",
-                DRAW + "frame",
-            ):
+            case tag if tag in (TEXT + "section", TEXT + "note-body") or _is_drawing(child):
                 fill(outline, child)
             case _:
                 pass
 
 
 def _fill_inner(outline: Outline, paragraph: etree._Element) -> None:
-    """Add the notes and the text boxes of a paragraph, after the paragraph.
+    """Add the notes, the frames and the shapes of a paragraph, after the paragraph.
 
-    `fill` adds the boxes and the notes that are in another box.
+    The call of `fill` for a frame or a shape also adds the notes, frames and shapes within it.
     """
-    boxes = list(paragraph.iter(DRAW + "text-box"))
-    inner = {element for box in boxes for element in box.iterdescendants()}
+    drawings = list(paragraph.iter(DRAW + "*"))
+    inner = {element for drawing in drawings for element in drawing.iterdescendants()}
     for note in paragraph.iter(TEXT + "note"):
         if note in inner:
             continue
         citation = "".join(note.xpath("string(*[local-name()='note-citation'])"))
         text = " ".join(collapse(own_text(element)) for element in note.iter(TEXT + "p"))
         outline.block(f"[{citation}] {text}" if text else "", tight=True)
-    for box in boxes:
-        if box not in inner:
-            fill(outline, box)
+    for drawing in drawings:
+        if drawing not in inner:
+            fill(outline, drawing)
+
+
+def _is_drawing(element: etree._Element) -> bool:
+    """Return whether an element is a frame, a text box, a shape, or a group of them."""
+    return isinstance(element.tag, str) and element.tag.startswith(DRAW)
 
 
 def own_text(element: etree._Element) -> str:
-    """Return the text of a paragraph with its spaces and line breaks, without notes, comments and boxes."""
+    """Return the text of a paragraph with spaces and line breaks, without notes, comments, frames and shapes."""
     parts = [element.text or ""]
     for child in element:
         if child.tag == TEXT + "s":
@@ -101,7 +99,7 @@ def own_text(element: etree._Element) -> str:
             parts.append("\t")
         elif child.tag == TEXT + "line-break":
             parts.append("\n")
-        elif child.tag not in _SKIPPED and isinstance(child.tag, str):
+        elif child.tag not in _SKIPPED and isinstance(child.tag, str) and not _is_drawing(child):
             parts.append(own_text(child))
         parts.append(child.tail or "")
     return "".join(parts)
