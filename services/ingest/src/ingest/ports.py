@@ -97,7 +97,7 @@ class Pictures(Protocol):
     """The store of the pictures of pages."""
 
     async def put(self, job: Job, document: Document, page: int, picture: bytes) -> None:
-        """Store the picture of a page of this version; replace an existing one.
+        """Store the picture of a page of this version of the document; replace an existing one.
 
         Raises:
             Unavailable: The store does not answer.
@@ -105,7 +105,7 @@ class Pictures(Protocol):
         ...
 
     async def remove(self, job: Job, document: Document) -> None:
-        """Remove the pictures of this version from the job's index; missing pictures are not an error.
+        """Remove the pictures of this version of the document from the job's index. Missing pictures are no error.
 
         Raises:
             Unavailable: The store does not answer.

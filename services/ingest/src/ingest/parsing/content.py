@@ -17,7 +17,7 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
             the document shows the section's heading, the text begins with it.
         whole: Spans of the text that should not be split, for example rows, records or definitions: start and end
             in code points, ordered and disjoint. A span that fits into a passage is not split. A longer span is
-            split only between lines.
+            split between lines. Only a line that does not fit into a passage is split further.
     """
 
     headings: tuple[str, ...]

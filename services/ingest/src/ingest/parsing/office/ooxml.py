@@ -26,7 +26,7 @@ def check(path: Path, memory: int) -> None:
         memory: The parser's memory limit in bytes. Libraries load all parts, and XML takes many times its size.
 
     Raises:
-        Unreadable: The document is damaged or encrypted, or has a document type declaration (DTD).
+        Unreadable: The document is damaged or encrypted, or contains a document type definition (DTD).
         Unsupported: The document is Strict Open XML, which the libraries do not support.
         TooLarge: The document is too large when unpacked, or has too many parts.
     """
