@@ -161,8 +161,8 @@ class Verdict:
 class Piece:
     """The next piece of a choice's text.
 
-    The last piece has the ``reply``; see `DetectionContext.replies`. ``auxiliary`` is true if the text contains
-    tool arguments or reasoning, not the content of the answer.
+    The last piece has the ``reply``; see `DetectionContext.replies`. ``auxiliary`` is true if the text is not
+    the content of the choice: it contains tool arguments, reasoning or a refusal.
     """
 
     choice: int

@@ -53,7 +53,7 @@ class Rule:
 
     @property
     def judges_auxiliary(self) -> bool:
-        """Whether the rule also judges tool arguments and reasoning; see `Piece.auxiliary`."""
+        """Whether the rule also judges tool arguments, reasoning and refusals; see `Piece.auxiliary`."""
         if self.about_answer:
             return False
         detector = self.detector

@@ -31,7 +31,7 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_START: _EventKind.ValueType  # 1
     """The start of the answer. `raw_json` contains the model server's `id`, `created`, `model`, `system_fingerprint`
     and other members outside `choices`. The event may occur again with further members, because some servers send
-    their filters first and their id later, or citations last.
+    the results of their content filters first and their id later, or citations last.
     """
     EVENT_KIND_TEXT: _EventKind.ValueType  # 2
     """The next piece of a choice's content in `text`; `raw_json` contains the choice's other members (logprobs, …)."""
@@ -54,7 +54,7 @@ EVENT_KIND_UNSPECIFIED: EventKind.ValueType  # 0
 EVENT_KIND_START: EventKind.ValueType  # 1
 """The start of the answer. `raw_json` contains the model server's `id`, `created`, `model`, `system_fingerprint`
 and other members outside `choices`. The event may occur again with further members, because some servers send
-their filters first and their id later, or citations last.
+the results of their content filters first and their id later, or citations last.
 """
 EVENT_KIND_TEXT: EventKind.ValueType  # 2
 """The next piece of a choice's content in `text`; `raw_json` contains the choice's other members (logprobs, …)."""

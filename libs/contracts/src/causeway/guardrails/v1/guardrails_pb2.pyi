@@ -303,7 +303,7 @@ class DetectTextRequest(_message.Message):
     direction: Global___Direction.ValueType
     """The place of the texts in a turn."""
     beside: _builtins.bool
-    """The texts are tool arguments or reasoning; see `DetectPiece`."""
+    """The texts are tool arguments, reasoning or refusals; see `DetectPiece`."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -626,8 +626,8 @@ class DetectPiece(_message.Message):
     empty.
     """
     beside: _builtins.bool
-    """The text has tool arguments, reasoning or a refusal, and a separate number as its choice. Detectors of texts
-    judge it. Detectors of whole answers ignore it.
+    """The text is not the content of a choice: it contains tool arguments, reasoning or a refusal. It has its own
+    number in `choice`. Only detectors that judge a text without its context judge it.
     """
     def __init__(
         self,
@@ -667,8 +667,8 @@ class DetectResponse(_message.Message):
     findings before the release. Unspecified: no findings.
     """
     judged: _builtins.bool
-    """The choice is complete and judged to its end, and no further response for it follows. A text with `beside` may be
-    judged but not cleared: the request has redacting or blocking detectors, and none of them judges such texts.
+    """The choice is complete and judged to its end, and no further response for it follows. A text with `beside` is
+    never cleared if the request has redacting or blocking detectors, and none of them judges such texts.
     """
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:

@@ -75,7 +75,9 @@ class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.Val
     JOB_STATE_UNCHANGED: _JobState.ValueType  # 5
     """The index already had the document. Final."""
     JOB_STATE_FAILED: _JobState.ValueType  # 6
-    """The document could not be ingested, and no part of it is stored. Final."""
+    """The job failed. It stores no part of a document, but an earlier attempt may have stored the whole document, or
+    some of several texts. Final, unless an administrator sends the job again (see `given_up`).
+    """
     JOB_STATE_CANCELLED: _JobState.ValueType  # 7
     """The job was cancelled. Final."""
 
@@ -95,7 +97,9 @@ JOB_STATE_SUCCEEDED: JobState.ValueType  # 4
 JOB_STATE_UNCHANGED: JobState.ValueType  # 5
 """The index already had the document. Final."""
 JOB_STATE_FAILED: JobState.ValueType  # 6
-"""The document could not be ingested, and no part of it is stored. Final."""
+"""The job failed. It stores no part of a document, but an earlier attempt may have stored the whole document, or
+some of several texts. Final, unless an administrator sends the job again (see `given_up`).
+"""
 JOB_STATE_CANCELLED: JobState.ValueType  # 7
 """The job was cancelled. Final."""
 Global___JobState: _TypeAlias = JobState  # noqa: Y015
@@ -131,7 +135,7 @@ class IngestJob(_message.Message):
     """
     content: _builtins.bytes
     """A copy of the bytes of a short original, so that the worker does not read it from the object store. Empty for a
-    longer original, and from an earlier version of the gateway.
+    longer original, and in a job of an earlier version of the gateway.
     """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:

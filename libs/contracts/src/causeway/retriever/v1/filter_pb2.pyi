@@ -20,7 +20,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Filter(_message.Message):
-    """A condition on a chunk's document. An empty filter matches every document."""
+    """A condition on a chunk and its document. An empty filter matches every document."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -102,7 +102,7 @@ class MatchAny(_message.Message):
     JSON_VALUES_FIELD_NUMBER: _builtins.int
     field: _builtins.str
     """The field: `document_id`, `sourcefile`, `category`, `language`, `page`, or `metadata.<key>` with dots for
-    nesting.
+    nesting. Only chunks have a `page`, so in ListDocuments a condition on it matches no document.
     """
     @_builtins.property
     def json_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

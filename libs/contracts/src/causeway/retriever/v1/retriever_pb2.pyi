@@ -231,7 +231,7 @@ class RetrieveRequest(_message.Message):
     true for a hybrid search that fuses scores.
     """
     diversity: _builtins.float
-    """The weight of new content in a passage relative to its score, 0 (none) to 1."""
+    """The weight of diversity against relevance (maximal marginal relevance): 0 (only relevance) to 1 (only diversity)."""
     neighbours: _builtins.int
     """The number of neighbouring chunks of the same page and section whose text is added before and after each
     passage; at most 10.
@@ -1206,7 +1206,7 @@ class GetIndexResponse(_message.Message):
 
     @_builtins.property
     def lookup(self) -> Global___DocumentLookup:
-        """If requested: the record of the document. Absent from an earlier version of the server."""
+        """If requested: the record of the document. A server of an earlier version does not set it."""
 
     def __init__(
         self,

@@ -258,7 +258,7 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteIndex(self, request, context):
-        """Removes an index with all its content.
+        """Removes an index with all its content. PERMISSION_DENIED if it has documents that the caller may not see.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -266,6 +266,7 @@ class RetrieverServiceServicer:
 
     def PersistIndex(self, request, context):
         """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot.
+        PERMISSION_DENIED if the index has documents that the caller may not see.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -273,7 +274,8 @@ class RetrieverServiceServicer:
 
     def LoadIndex(self, request, context):
         """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-        be overwritten. NOT_FOUND if the path has no snapshot. INVALID_ARGUMENT if the snapshot is invalid.
+        be overwritten. PERMISSION_DENIED if it has documents that the caller may not see. NOT_FOUND if the path has no
+        snapshot. INVALID_ARGUMENT if the snapshot is invalid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -303,7 +305,7 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Embed(self, request, context):
-        """Returns the vectors of texts for an embedding model, without a prefix.
+        """Returns the vectors of texts for an embedding model. It does not add the model's prefix for queries or passages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -74,12 +74,15 @@ class RetrieverServiceStub:
     ListIndexes: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListIndexesRequest, _retriever_pb2.ListIndexesResponse]
     """Returns the tenant's indexes, ordered by name."""
     DeleteIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.DeleteIndexRequest, _retriever_pb2.DeleteIndexResponse]
-    """Removes an index with all its content."""
+    """Removes an index with all its content. PERMISSION_DENIED if it has documents that the caller may not see."""
     PersistIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.PersistIndexRequest, _retriever_pb2.PersistIndexResponse]
-    """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot."""
+    """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot.
+    PERMISSION_DENIED if the index has documents that the caller may not see.
+    """
     LoadIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.LoadIndexRequest, _retriever_pb2.LoadIndexResponse]
     """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-    be overwritten. NOT_FOUND if the path has no snapshot. INVALID_ARGUMENT if the snapshot is invalid.
+    be overwritten. PERMISSION_DENIED if it has documents that the caller may not see. NOT_FOUND if the path has no
+    snapshot. INVALID_ARGUMENT if the snapshot is invalid.
     """
     ListSnapshots: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListSnapshotsRequest, _retriever_pb2.ListSnapshotsResponse]
     """Returns the tenant's snapshots, ordered by path. For administrators."""
@@ -92,7 +95,7 @@ class RetrieverServiceStub:
     administrators.
     """
     Embed: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.EmbedRequest, _retriever_pb2.EmbedResponse]
-    """Returns the vectors of texts for an embedding model, without a prefix."""
+    """Returns the vectors of texts for an embedding model. It does not add the model's prefix for queries or passages."""
     ListEmbeddingModels: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListEmbeddingModelsRequest, _retriever_pb2.ListEmbeddingModelsResponse]
     """Returns the models of `Embed`."""
 
@@ -142,12 +145,15 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     ListIndexes: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListIndexesRequest, _retriever_pb2.ListIndexesResponse]  # type: ignore[assignment]
     """Returns the tenant's indexes, ordered by name."""
     DeleteIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.DeleteIndexRequest, _retriever_pb2.DeleteIndexResponse]  # type: ignore[assignment]
-    """Removes an index with all its content."""
+    """Removes an index with all its content. PERMISSION_DENIED if it has documents that the caller may not see."""
     PersistIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.PersistIndexRequest, _retriever_pb2.PersistIndexResponse]  # type: ignore[assignment]
-    """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot."""
+    """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot.
+    PERMISSION_DENIED if the index has documents that the caller may not see.
+    """
     LoadIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.LoadIndexRequest, _retriever_pb2.LoadIndexResponse]  # type: ignore[assignment]
     """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-    be overwritten. NOT_FOUND if the path has no snapshot. INVALID_ARGUMENT if the snapshot is invalid.
+    be overwritten. PERMISSION_DENIED if it has documents that the caller may not see. NOT_FOUND if the path has no
+    snapshot. INVALID_ARGUMENT if the snapshot is invalid.
     """
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListSnapshotsRequest, _retriever_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
     """Returns the tenant's snapshots, ordered by path. For administrators."""
@@ -160,7 +166,7 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     administrators.
     """
     Embed: _aio.UnaryUnaryMultiCallable[_retriever_pb2.EmbedRequest, _retriever_pb2.EmbedResponse]  # type: ignore[assignment]
-    """Returns the vectors of texts for an embedding model, without a prefix."""
+    """Returns the vectors of texts for an embedding model. It does not add the model's prefix for queries or passages."""
     ListEmbeddingModels: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListEmbeddingModelsRequest, _retriever_pb2.ListEmbeddingModelsResponse]  # type: ignore[assignment]
     """Returns the models of `Embed`."""
 
@@ -297,7 +303,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.DeleteIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.DeleteIndexResponse, _abc.Awaitable[_retriever_pb2.DeleteIndexResponse]]:
-        """Removes an index with all its content."""
+        """Removes an index with all its content. PERMISSION_DENIED if it has documents that the caller may not see."""
 
     @_abc_1.abstractmethod
     def PersistIndex(
@@ -305,7 +311,9 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.PersistIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.PersistIndexResponse, _abc.Awaitable[_retriever_pb2.PersistIndexResponse]]:
-        """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot."""
+        """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot.
+        PERMISSION_DENIED if the index has documents that the caller may not see.
+        """
 
     @_abc_1.abstractmethod
     def LoadIndex(
@@ -314,7 +322,8 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.LoadIndexResponse, _abc.Awaitable[_retriever_pb2.LoadIndexResponse]]:
         """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-        be overwritten. NOT_FOUND if the path has no snapshot. INVALID_ARGUMENT if the snapshot is invalid.
+        be overwritten. PERMISSION_DENIED if it has documents that the caller may not see. NOT_FOUND if the path has no
+        snapshot. INVALID_ARGUMENT if the snapshot is invalid.
         """
 
     @_abc_1.abstractmethod
@@ -351,7 +360,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.EmbedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.EmbedResponse, _abc.Awaitable[_retriever_pb2.EmbedResponse]]:
-        """Returns the vectors of texts for an embedding model, without a prefix."""
+        """Returns the vectors of texts for an embedding model. It does not add the model's prefix for queries or passages."""
 
     @_abc_1.abstractmethod
     def ListEmbeddingModels(
