@@ -42,7 +42,7 @@ _logprobs = msgspec.json.Decoder(_Logprobs | None)
 
 
 def check_completion(completion: bytes) -> None:
-    """Check an answer in one piece.
+    """Check an answer that the server sent in one piece.
 
     Raises:
         ValueError: A member has a wrong type; the message has its path.

@@ -1,6 +1,6 @@
 """Converts chunks of a streamed chat or text completion to events.
 
-The reader parses only the members that the platform needs: content, finish reasons, choice numbers, usage. It
+The reader parses only the members that the platform needs: content, finish reasons, indexes of choices, usage. It
 passes all other members on as JSON. It omits members whose value is null, and the role ``assistant``, which every
 answer has.
 """
@@ -250,7 +250,7 @@ class ChunkRelay:
 
 
 def checked_answer(answer: bytes) -> bytes:
-    """Check an answer in one piece, and return it unchanged.
+    """Check an answer that the server sent in one piece, and return it unchanged.
 
     Raises:
         UpstreamRejected: The answer is an error.
@@ -284,7 +284,7 @@ def _without_nulls(members: Members) -> Members:
 
 def _index(index: int) -> int:
     if not 0 <= index < _MAX_CHOICES:
-        raise bad_answer(f"sent a choice numbered {index}")
+        raise bad_answer(f"sent a choice with the index {index}")
     return index
 
 

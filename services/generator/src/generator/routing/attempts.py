@@ -141,8 +141,9 @@ class Attempts:
         """Return the error that the client of the failed request gets.
 
         If servers are too busy, it is their error with the shortest ``retry_after``; a missing one counts as 0.
-        Otherwise it is the last failure, if possible of a deployment whose key and model are right; else the reason
-        why no deployment admits the request.
+        Otherwise it is the last failure of a deployment whose key and model are right. If only deployments with a
+        wrong key or model failed, it is the first failure. If no attempt began, it is the reason why no deployment
+        admits the request.
         """
         overloaded = [error for error in self._errors.values() if _is_too_many(error)]
         if overloaded:

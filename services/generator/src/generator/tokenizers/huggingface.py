@@ -68,6 +68,6 @@ def _load(path: Path) -> "tokenizers.Tokenizer":
 
 
 def _lengths(tokenizer: "tokenizers.Tokenizer", texts: Sequence[str]) -> list[int]:
-    # The library refuses surrogates without a partner; each becomes "?".
+    # The library refuses lone surrogates; each becomes "?".
     clean = [text if text.isascii() else text.encode("utf-8", "replace").decode() for text in texts]
     return [len(encoding) for encoding in tokenizer.encode_batch_fast(clean, add_special_tokens=False)]

@@ -35,7 +35,7 @@ class Answer:
 
     @property
     def stopped(self) -> bool:
-        """Return whether the text contains a stop sequence; if so, the caller can stop the model."""
+        """Return whether the model has sent a stop sequence; if so, the caller can stop the model."""
         return self._cutter.stopped
 
     def add_response(self, outputs: Mapping[str, list[Any]]) -> str:
