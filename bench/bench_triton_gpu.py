@@ -214,7 +214,8 @@ def main() -> int:
     name = gpu()
     if arguments.size == "billion" and not name:
         print("This benchmark needs an NVIDIA GPU, but `nvidia-smi` does not find one.", file=sys.stderr)
-        print("To try its code on a CPU, run: python bench/bench_triton_gpu.py --size tiny", file=sys.stderr)
+        print("To try its code on a CPU, run `make .venv/.torch`, and then:", file=sys.stderr)
+        print(".venv/bin/python bench/bench_triton_gpu.py --size tiny", file=sys.stderr)
         return 2
     if arguments.check:
         return 0
