@@ -61,7 +61,7 @@ class Timeline:
         two yields.
         """
         begin, start = time.perf_counter(), time.time_ns()
-        # No effect if the trace is not recorded.
+        # A span of a trace that is not recorded would only cost time.
         recording = trace.get_current_span().is_recording()
         span = _tracer.start_span(name, start_time=start) if recording else trace.INVALID_SPAN
         try:

@@ -173,7 +173,7 @@ def _messages(messages: Iterable[Message]) -> list[generator_pb2.ChatMessage]:
     ]
 
 
-# Each token of an answer needs only one look-up in this table.
+# A table of functions is fast. The gateway converts an event for each token of an answer.
 _EVENTS: dict[int, Callable[[generator_pb2.GenerateEvent], Event]] = {
     generator_pb2.EVENT_KIND_START: lambda event: Start(event.raw_json or b"{}"),
     generator_pb2.EVENT_KIND_TEXT: lambda event: Delta(event.choice, event.text, b"", event.raw_json),

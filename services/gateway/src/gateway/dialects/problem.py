@@ -26,7 +26,7 @@ def problem(error: CausewayError, names: Mapping[str, str] | None = None) -> byt
 
     Args:
         error: The error.
-        names: The names in the request by the names in the services, for fields whose names differ.
+        names: Maps a field's name in the services to its name in the request, for fields whose names differ.
     """
     if isinstance(error, UpstreamRejected) and (upstream := _object_of(error.body.encode())):
         return upstream

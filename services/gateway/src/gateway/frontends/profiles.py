@@ -73,7 +73,7 @@ class Frontend:
             show only text.
         memory: Whether the gateway stores sessions; None: the dialect's default.
         assistants: The assistants that requests may name in place of a model.
-        assistant: The assistant of this profile, as `serving` sets it; empty: none.
+        assistant: The assistant of this profile, as `with_assistant` sets it; empty: none.
         always_searches: Whether every chat of an OpenAI-like route searches. Otherwise only requests that name an
             index search.
         searches_with_tools: Whether a chat whose request contains tools searches, too.

@@ -72,7 +72,8 @@ class Recording:
             route = str(scope.get("http.route") or getattr(scope.get("route"), "path", ""))
             account = Account(state, route, time.perf_counter() - begin)
             self._measure(method, account, state.dialect)
-            # Requests without an accepted caller, and requests that only read, have no usage.
+            # Only a POST request of an accepted caller has usage. The last attempt of a background response
+            # records the usage of the response.
             if state.identified and method == "POST" and not state.recorded_later:
                 self._write(account)
             _log.info("request", **log_line(account, method, path, state))

@@ -35,6 +35,7 @@ _log = structlog.get_logger(__name__)
 _CITATION = re.compile(r"\[([^\[\]]{1,1000})\]")
 _BLOCKED = "content_filter"
 _DETECTOR_FAILURES = (Unavailable, DeadlineExceeded, RateLimited)
+"""The classes of `Blocked` errors that a failed detector causes. The agent receives the error and can retry."""
 
 _Json = dict[str, Any]
 

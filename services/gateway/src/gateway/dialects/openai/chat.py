@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, with retrieval if the request names an index.
+"""OpenAI's chat completions, with retrieval if the request names an index or its profile always searches.
 
 Sources: the OpenAI API reference for chat completions, and RAGEngine's chat completion algorithm. The algorithm
 defines ``index_name``, ``context_token_ratio``, how messages are split into question and history, and which
@@ -32,7 +32,7 @@ from gateway.domain import (
 from gateway.frontends.profiles import Frontend
 
 PLATFORM_MEMBERS = ("index_name", "context_token_ratio", "detectors", "retrieval")
-"""Members of a request for the platform. A model server never receives them."""
+"""Members of a request that only the platform reads. A model server never receives them."""
 
 _MAX_QUOTED_LENGTH = 100
 
@@ -48,7 +48,7 @@ _listed = msgspec.json.Decoder(list[msgspec.Raw])
 Raw = dict[str, msgspec.Raw]
 
 _FIELD_NAMES = {"index": "index_name"}
-"""The names of members by the services' names of the same fields, for the errors of services."""
+"""Maps a field's name in the services to the member's name in a request, for the errors of services."""
 
 
 class OpenAiChat:
@@ -80,8 +80,8 @@ class OpenAiChat:
     ) -> Exchange:
         """See `Dialect`.
 
-        If a request names an index and its messages or options are invalid, the turn contains the error. The
-        pipeline raises it after it has checked that the index exists.
+        If the request or its profile selects indexes, and the messages or options are invalid, the turn contains
+        the error. The pipeline raises it after it has checked that the indexes exist.
 
         Args:
             request: The request.
@@ -227,7 +227,7 @@ def _indexes(known: Fields, frontend: Frontend) -> tuple[str, ...]:
 
 
 def _check_limits(raw: Raw, frontend: Frontend) -> None:
-    """Check the limits of the profile, also for requests that pass through to the model server.
+    """Check the limits of the profile. They also apply to requests that pass through to the model server.
 
     Raises:
         InvalidRequest: The request has too many messages, or its limit of tokens is too high.

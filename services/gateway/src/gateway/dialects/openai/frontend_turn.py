@@ -91,6 +91,7 @@ def with_profile(turn: Turn, options: PromptOptions, parameters: dict[str, Any],
         prompting=options,
         parameters_json=msgspec.json.encode(parameters | requested),
         max_tokens=turn.max_tokens or parameters.get("max_tokens"),
-        # The model receives these instructions with and without search results.
+        # If a search finds nothing, the gateway sends the original request, which lacks these instructions. Without
+        # the original, the gateway always composes the request.
         original=replace(turn.original, json=b"", messages=()),
     )

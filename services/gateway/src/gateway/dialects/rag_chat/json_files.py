@@ -11,7 +11,7 @@ from gateway.dialects.json_fields import Fields
 from gateway.dialects.rag_chat.multipart import MAX_PARTS, File
 
 MAX_FILES = MAX_PARTS - 1
-"""The maximum number of files of a request, as in a form."""
+"""The maximum number of files of a request. A form has the same limit, because one of its parts is the JSON."""
 _MAX_NAME_LENGTH = 200
 _NAMES = ("filename", "name")
 

@@ -24,7 +24,7 @@ from gateway.domain import CompactionOptions, Retrieval, SearchTool, Turn
 from gateway.frontends.response_policy import UnknownTools
 from gateway.ports.sealing import Sealing
 
-# The names in a Responses request by the names in services and chats, for fields whose names differ.
+# Maps a field's name in services and chats to its name in a Responses request, for fields whose names differ.
 NAMES = {"index": "index_name", "messages": "input", "max_completion_tokens": "max_output_tokens"}
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
