@@ -106,7 +106,7 @@ class ProgressTimer:
     The jobs share a timer, because a queued job makes no progress while the workers process the jobs before it.
 
     Args:
-        patience: Maximum seconds without progress of any of the jobs.
+        patience: Maximum seconds during which no job makes progress.
         clock: Returns seconds of a monotonic clock.
     """
 
@@ -120,7 +120,7 @@ class ProgressTimer:
         self._progressed_at = self.now()
 
     def has_expired(self, began_at: float) -> bool:
-        """Return whether a job has waited for longer than the patience without progress of any job.
+        """Return whether a job has waited for longer than the patience, while no job made progress.
 
         Args:
             began_at: The time, by `now`, at which the wait for the job began.
@@ -147,8 +147,8 @@ async def ingest(
         sources: The files.
         watcher: Receives the progress.
         at_once: The maximum number of files that are ingested concurrently.
-        patience: Seconds without progress of any job after which the uploaded files whose jobs have not ended count
-            as failed. Their jobs continue.
+        patience: Seconds. If no job makes progress for this time, the files whose jobs have not ended count as
+            failed. Their jobs continue.
         stored: The documents of the index, by name. Files with the same content are not sent.
         pictures: Whether to store pictures of the pages.
 

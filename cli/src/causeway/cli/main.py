@@ -89,7 +89,7 @@ def build_app() -> typer.Typer:
     app.add_typer(documents_app)
     jobs_app = typer.Typer(
         name="jobs",
-        help="List, cancel or repeat ingest jobs.",
+        help="List, cancel or resubmit ingest jobs.",
         epilog=_epilog(jobs.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,

@@ -27,10 +27,11 @@ class SyncOptions:
     Attributes:
         index: The index.
         at_once: The maximum number of files that are ingested concurrently.
-        patience: The seconds without progress of any file after which the waiting files count as failed.
-        pictures: Whether to store pictures of pages. The command then sends each file, because only the platform
-            can determine the missing pictures.
-        delete_missing: Whether to delete documents that were uploaded as files and whose file does not exist.
+        patience: Seconds. If no file makes progress for this time, the files whose jobs have not ended count as
+            failed.
+        pictures: Whether to store pictures of pages. The command then sends every file, because only the platform
+            knows which pictures are missing.
+        delete_missing: Whether to delete documents that were uploaded as files and are not among the given files.
     """
 
     index: str
@@ -64,7 +65,7 @@ class Mirror:
 
         Raises:
             Unreachable: The platform cannot be reached.
-            CommandError: The platform refuses a list of the documents or their deletion.
+            CommandError: The platform refuses to list or to delete documents.
         """
         documents = await self._library.documents(self._options.index)
         missing: list[Source] = []
@@ -98,7 +99,7 @@ class Mirror:
     async def watch(self, paths: Sequence[Path], on_error: Callable[[str], None], *, poll: float = 0) -> None:
         """Synchronise now, and after each change of a file, until cancelled.
 
-        If a file disappears in the meantime, the method deletes its document, also without ``delete_missing``.
+        If a file disappears after the start, the method deletes its document, even without ``delete_missing``.
 
         Args:
             paths: Files and directories.

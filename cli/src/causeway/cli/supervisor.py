@@ -118,7 +118,7 @@ class Supervisor:
         return self._programs[name].log.last_lines
 
     def start(self, program: Program) -> None:
-        """Start a program and restart it after each exit until `stop`."""
+        """Start a program and restart it after each exit, until `stop` or a failure (`wait_for_failure`)."""
         name = program.name
         echo = self._echo
         log = OutputLog(self._logs / f"{name}.log", None if echo is None else lambda line: echo(name, line))

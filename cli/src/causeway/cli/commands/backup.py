@@ -59,9 +59,10 @@ def backup(
     """Write all stored data of an installation to a folder.
 
     The backup contains documents, indexes, access lists, API keys, histories, jobs, usage records and audit
-    records. The installation keeps running. It accepts uploads during the backup, but does not ingest them until
-    the indexes are written. If no stack runs on the data directory, and neither --nats-url nor --retriever is
-    given, the command starts NATS and the retriever for the backup.
+    records. It does not contain originals in an S3 bucket. The installation keeps running. It accepts uploads
+    during the backup, but does not ingest them until the indexes are written. If no stack runs on the data
+    directory, and neither --nats-url nor --retriever is given, the command starts NATS and the retriever for the
+    backup.
     """
     os.umask(0o077)
     contents = asyncio.run(_backup(folder, nats_url, retriever, data_dir, wait))

@@ -235,9 +235,9 @@ def rebuild(
 
     Settings without an option do not change. The platform rebuilds the index in the background. During the rebuild,
     the old index answers searches and accepts documents. At the end, the new index replaces it in one step. With
-    --wait the command shows the progress, also of a rebuild that is already running. Ctrl-C ends the command, not
-    the rebuild. The exit code is 1 if the rebuild failed. With --json the command prints the object of GET
-    /indexes/{index}/rebuild.
+    --wait the command shows the progress. If the same rebuild is already running, the command shows the progress of
+    that rebuild. Ctrl-C ends the command, not the rebuild. The exit code is 1 if the rebuild failed. With --json it
+    prints the object of GET /indexes/{index}/rebuild.
     """
     settings = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     err = render.console(stderr=True)

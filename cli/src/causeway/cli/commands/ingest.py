@@ -31,7 +31,7 @@ Patience = Annotated[
     typer.Option(
         min=1,
         metavar="SECONDS",
-        help="Seconds without progress of any file after which the waiting files count as failed.",
+        help="If no file makes progress for this time, the files whose jobs have not ended count as failed.",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""``causeway jobs``: lists jobs, shows the lanes of the queue, cancels jobs, and submits failed jobs again."""
+"""``causeway jobs``: lists jobs, shows the lanes of the queue, cancels jobs, and resubmits dead letters."""
 
 import enum
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ OptionalIds = Annotated[
     list[str] | None,
     typer.Argument(metavar="ID", help="Ids of jobs; `causeway jobs dead` lists them.", show_default=False),
 ]
-All = Annotated[bool, typer.Option("--all", help="Submit all jobs that were given up.")]
+All = Annotated[bool, typer.Option("--all", help="Resubmit all jobs that were given up.")]
 
 EXAMPLES = (
     "causeway jobs list",
@@ -87,11 +87,11 @@ def dead(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the jobs that were given up after repeated failures, the newest first.
+    """List the jobs that were given up after repeated failures.
 
-    A job whose document cannot be read is not in this list, because another attempt would fail in the same way.
-    `causeway jobs list --state failed` lists both. With --json the command prints one object per job, in the format
-    of GET /jobs/dead.
+    The newest job comes first. A job whose document cannot be read is not in this list, because another attempt
+    would fail in the same way. `causeway jobs list --state failed` lists both. With --json the command prints one
+    object per job, in the format of GET /jobs/dead.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.dead(limit + 1))
     _show(found, "No job was given up.", limit, as_json=as_json)
