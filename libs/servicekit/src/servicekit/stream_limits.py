@@ -14,10 +14,11 @@ MEMORY_BYTES = 64 * 1024 * 1024
 """Size limit in bytes of the bucket of the conversation memory. A full bucket drops its oldest sessions."""
 
 RESPONSE_BYTES = 256 * 1024 * 1024
-"""Size limit in bytes of the bucket of stored responses and conversations. A full bucket drops the oldest."""
+"""Default size limit in bytes of the bucket of stored responses and conversations, and of the store of large
+responses. When one of them is full, it drops its oldest entries."""
 
 RESPONSE_LOG_BYTES = 256 * 1024 * 1024
-"""Size limit in bytes of the stream with the events of stored responses. A full stream drops its oldest events."""
+"""Default size limit in bytes of the stream with the events of stored responses. A full stream drops the oldest."""
 
 RESPONSE_JOB_BYTES = 64 * 1024 * 1024
 """Size limit in bytes of the queue of requests for background responses. A full queue refuses further requests."""
@@ -44,7 +45,7 @@ def space_reserved(name: str, size: int, setting: str = STREAM_SETTING) -> Itera
         name: The name of the stream.
         size: Its size limit in bytes.
         setting: The environment variable that the error message advises to lower. `ensure_bucket` uses the default
-            for all buckets, also for those with a constant size limit.
+            for all buckets, even for those with a constant size limit.
 
     Raises:
         Unavailable: The server does not have enough space.

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 from servicekit.allowed_urls import UrlPatterns
 from servicekit.original_settings import OriginalSettings
-from servicekit.stream_limits import STREAM_BYTES
+from servicekit.stream_limits import RESPONSE_BYTES, RESPONSE_LOG_BYTES, STREAM_BYTES
 
 from gateway.frontends.profiles import BLOCKED_MESSAGE
 from gateway.identity.settings import IdentitySettings
@@ -101,13 +101,13 @@ class Settings(OriginalSettings, IdentitySettings):
         description="Maximum number of stored responses and conversations of a user; the oldest are deleted.",
     )
     response_bytes: int = Field(
-        256 * MEBI,
+        RESPONSE_BYTES,
         gt=0,
         description="Maximum bytes of all stored responses of up to 1 MB each. All larger responses together have "
         "the same limit. NATS reserves both amounts, and deletes the oldest responses at a limit.",
     )
     response_log_bytes: int = Field(
-        256 * MEBI,
+        RESPONSE_LOG_BYTES,
         gt=0,
         description="Maximum bytes of the events of stored responses (docs/responses.md); NATS reserves them, "
         "and deletes the oldest.",
