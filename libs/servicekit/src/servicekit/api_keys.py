@@ -95,9 +95,7 @@ class ApiKey:
             or keys.is_issued(key.user)
             or not set(key.roles) <= set(ROLES)
         ):
-            raise ValueError(
-                "not a record of an API key: a member has a wrong type, or the user belongs to an issuer"
-            )
+            raise ValueError("not a record of an API key: a member is invalid, or the user belongs to an issuer")
         return key
 
 

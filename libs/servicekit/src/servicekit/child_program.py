@@ -1,8 +1,8 @@
 """Functions for a program that runs as a child process of `servicekit.child_processes`.
 
-A request is a length of four bytes, a body and a nonce. The program writes its response as frames, and then repeats
-the nonce. It handles an untrusted request in a fork. The fork can harm only the response to its own request: it
-cannot read the nonce, because the program reads the nonce only after the end of the fork.
+A request consists of the length of a body (in four bytes), the body and a nonce. The program writes its response as
+frames, and then repeats the nonce. It handles an untrusted request in a fork. The fork can harm only the response
+to its own request: it cannot read the nonce, because the program reads the nonce only after the end of the fork.
 
 The module imports only the standard library, so that a process that forks for each request needs little memory, and
 so that a script on another Python can load the module from its file.

@@ -40,7 +40,7 @@ def response_live(tenant: str, owner: str, name: str) -> str:
 
 
 def response_logs_of(tenant: str, owner: str = "") -> str:
-    """Return the pattern of the subjects of the events of all responses of a tenant, or of one user."""
+    """Return the pattern of the `response_log` subjects of all responses of a tenant, or of one of its users."""
     return f"causeway.responses.log.{token(tenant)}.{token(owner) if owner else '*'}.*"
 
 
@@ -50,10 +50,10 @@ def response_job(tenant: str, name: str) -> str:
 
 
 def response_jobs_of(tenant: str) -> str:
-    """Return the pattern of the subjects of the jobs of a tenant's background responses."""
+    """Return the pattern of the `response_job` subjects of all background responses of a tenant."""
     return f"causeway.responses.job.{token(tenant)}.*"
 
 
 def tenant_responses(tenant: str, name: str = "*") -> str:
-    """Return the pattern of the keys of a tenant's responses and conversations: of all, or with one name."""
+    """Return the pattern of the `response_key` keys of a tenant: of all names, or of one name."""
     return f"{token(tenant)}.*.{name}"
