@@ -24,7 +24,7 @@ OPERATORS: dict[tuple[str, str], tuple[set[str], set[str]]] = {
     ),
     ("keda.sh/v1alpha1", "ScaledObject"): (
         {"scaleTargetRef", "triggers"},
-        {"minReplicaCount", "maxReplicaCount", "pollingInterval", "cooldownPeriod", "advanced"},
+        {"minReplicaCount", "maxReplicaCount", "pollingInterval", "advanced"},
     ),
     ("monitoring.coreos.com/v1", "PodMonitor"): ({"selector", "podMetricsEndpoints"}, {"podTargetLabels"}),
     ("monitoring.coreos.com/v1", "PrometheusRule"): ({"groups"}, set()),
@@ -364,6 +364,19 @@ def test_autoscaled_workloads_have_no_number_of_replicas(cluster: Manifests) -> 
     for name, workload in cluster.workloads.items():
         assert ("replicas" in workload["spec"]) != (name in scaled), name
     assert len(scaled) == len(cluster.of("ScaledObject", "HorizontalPodAutoscaler"))
+
+
+def test_autoscalers_remove_one_pod_at_a_time(cluster: Manifests) -> None:
+    """Autoscalers, and those that KEDA creates, wait five minutes and then remove one pod each minute. KEDA's
+    `cooldownPeriod` applies only if a workload scales to zero, so it does not replace this.
+    """
+    scalers = [each["spec"] for each in cluster.of("HorizontalPodAutoscaler")]
+    scalers += [each["spec"]["advanced"]["horizontalPodAutoscalerConfig"] for each in cluster.of("ScaledObject")]
+    for scaler in scalers:
+        assert scaler["behavior"]["scaleDown"] == {
+            "stabilizationWindowSeconds": 300,
+            "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}],
+        }
 
 
 def test_the_embedded_store_has_one_owner(cluster: Manifests) -> None:
