@@ -213,7 +213,7 @@ class Run:
         return [each for each in ended if not re.search(r" Exited \(0\)| Created", each)]
 
     def remove(self) -> None:
-        """Remove all containers, volumes and networks of `start`, also if `start` failed."""
+        """Remove all containers, volumes and networks of `start`, even if `start` failed."""
         ids = docker("ps", "--all", "--quiet", *self._run_filter(), check=False).split()
         docker("rm", "--force", "--volumes", *ids, check=False)
         volumes = docker("volume", "ls", "--quiet", *self._run_filter(), check=False).split()

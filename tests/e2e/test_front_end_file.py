@@ -32,7 +32,7 @@ def url(
 
 
 def test_an_unmodified_client_selects_an_assistant(url: str) -> None:
-    """The list of models contains an assistant. Its answers come from its index, also if the client sends tools."""
+    """The list of models contains an assistant. Its answers come from its index, even if the client sends tools."""
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused")
     assert "harbour" in [model.id for model in client.models.list()]
     answer = client.chat.completions.create(

@@ -97,7 +97,7 @@ def test_keda_has_the_documented_thresholds(rows: dict[str, list[list[str]]]) ->
 
 @pytest.mark.parametrize("service", ["gateway", "generator", "guardrails", "retriever"])
 def test_autoscalers_allow_the_replicas_for_1000_streams(root: Path, service: str) -> None:
-    """The maximum of each autoscaler, also of KEDA, is at least the number of replicas in the table for 1,000
+    """The maximum of each autoscaler, including KEDA, is at least the number of replicas in the table for 1,000
     streams.
     """
     page = (root / "docs/sizing.md").read_text()

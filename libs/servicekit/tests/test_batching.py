@@ -99,7 +99,7 @@ async def test_a_batch_has_a_maximum_size() -> None:
 
 @pytest.mark.parametrize(("max_items", "expected"), [(1, [["a"], ["b"]]), (9, [["a", "b"]])])
 async def test_a_failure_is_raised_after_the_earlier_items(max_items: int, expected: list[list[str]]) -> None:
-    """The failure is raised after the earlier items, also if it waits behind a full batch."""
+    """The failure is raised after the earlier items, even if it waits behind a full batch."""
     batches = batched(Source("a", "b", ValueError("broken")).items(), max_items)
     assert [await anext(batches) for _ in expected] == expected
     with pytest.raises(ValueError, match="broken"):

@@ -254,7 +254,7 @@ async def test_closing_the_iterator_cancels_the_handler(served: Any) -> None:
 
 
 async def test_leaving_an_exchange_cancels_the_handler(served: Any) -> None:
-    """A bidirectional call ends with its block, also when an exception leaves the block."""
+    """A bidirectional call ends with its block, even when an exception leaves the block."""
     departure = Departure()
 
     async def handler(requests: Any, context: Any) -> AsyncIterator[Any]:

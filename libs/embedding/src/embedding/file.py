@@ -27,7 +27,7 @@ class MiniLmEntry(_Entry):
 
 
 class E5Entry(_Entry):
-    """The optional multilingual model, also with a fixed name."""
+    """The optional multilingual model, which also has a fixed name."""
 
     kind: Literal["e5"]
     name: Literal["multilingual-e5-small"] = MULTILINGUAL

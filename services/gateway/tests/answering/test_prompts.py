@@ -21,7 +21,7 @@ def test_sources_follow_the_question() -> None:
 
 
 def test_a_system_prompt_replaces_the_default_one() -> None:
-    """A system prompt of the request replaces the default one, also if it is empty."""
+    """A system prompt of the request replaces the default one, even if it is empty."""
     for own in ("Be kind.", ""):
         system, *_ = prompts.compose(
             turn(PromptStyle.SOURCES_AFTER_QUESTION, prompting=PromptOptions(system_prompt=own)), [PASSAGE]

@@ -190,7 +190,7 @@ async def test_a_valid_change_is_loaded(tmp_path: Path, capsys: Any) -> None:
 
 
 async def test_the_policy_precedes_each_profile() -> None:
-    """The policy's detectors precede those of every profile, also after a change.
+    """The policy's detectors precede those of every profile, even after a change.
 
     Without a change, the same object is returned.
     """

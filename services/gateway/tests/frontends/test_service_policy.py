@@ -36,7 +36,7 @@ async def test_the_policy_is_loaded_and_refreshed() -> None:
 
 
 async def test_closing_succeeds_if_a_cancellation_is_lost() -> None:
-    """The closing ends also if `asyncio.wait_for` loses a cancellation, as before Python 3.12."""
+    """The closing ends even if `asyncio.wait_for` loses a cancellation, as before Python 3.12."""
 
     class IgnoresCancellation(FakeGuardrails):
         async def policy(self, deadline: Deadline) -> Policy | None:

@@ -218,7 +218,7 @@ async def test_closing_cancels_a_fetch(issuer: Any) -> None:
 
 
 async def test_closing_succeeds_if_a_cancellation_is_lost(clock: ManualClock) -> None:
-    """The closing ends also if `asyncio.wait_for` loses a cancellation, as before Python 3.12."""
+    """The closing ends even if `asyncio.wait_for` loses a cancellation, as before Python 3.12."""
 
     async def ignores_cancellation(url: str) -> bytes:
         try:

@@ -21,7 +21,7 @@ def test_the_sum_is_that_of_the_window(at: list[float], later: float) -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 200), st.integers(-3, 5), st.booleans()), max_size=60))
 def test_the_cached_sum_is_right(steps: list[tuple[float, int, bool]]) -> None:
-    """The cached sum equals a newly computed one, also after the clock was changed."""
+    """The cached sum equals a newly computed one, even after the clock was changed."""
     uses = Uses(MINUTE)
     for moment, amount, prunes in steps:
         uses.add(amount, BEGIN + moment)

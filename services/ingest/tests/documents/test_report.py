@@ -182,7 +182,7 @@ async def test_a_committed_job_cannot_be_cancelled() -> None:
 
 
 async def test_a_commit_ends_the_stage_before_it() -> None:
-    """The time before a commit belongs to the state before it, also if no progress was recorded."""
+    """The time before a commit belongs to the state before it, even if no progress was recorded."""
     report = await Report.begin(MemoryJobs(), JOB, 1)
     await asyncio.sleep(0.05)
     await report.commit()

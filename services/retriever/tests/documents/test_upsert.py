@@ -351,7 +351,7 @@ class FailingStore(MemoryStore):
 
 @pytest.mark.parametrize(("failing", "left"), [("put_record", OLD), ("sync", NEW), ("remove_chunks", NEW)])
 async def test_a_failing_store_never_mixes_versions(failing: str, left: list[str]) -> None:
-    """Exactly one version is found after each failing step of a commit, also after a restart."""
+    """Exactly one version is found after each failing step of a commit, even after a restart."""
     store = FailingStore()
     bench = await Bench.open(store)
     await bench.put(Document("d", generation=1), OLD)

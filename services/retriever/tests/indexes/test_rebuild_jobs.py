@@ -88,7 +88,7 @@ async def fill(bench: Bench, count: int = 6) -> list[str]:
 
 
 async def test_a_rebuild_replaces_the_vectors(reopen: Callable[[], Store]) -> None:
-    """A rebuilt index has the new model and settings and all documents, also after a restart."""
+    """A rebuilt index has the new model and settings and all documents, even after a restart."""
     embedder = Watched()
     async with opened(reopen(), embedder) as (bench, rebuilds):
         expected = await fill(bench)
@@ -273,7 +273,7 @@ async def test_settings_are_changed_in_place(reopen: Callable[[], Store]) -> Non
 
 
 async def test_indexes_are_created_with_settings(reopen: Callable[[], Store]) -> None:
-    """A created index is empty and has its model and settings, also after a restart. A second index of the same
+    """A created index is empty and has its model and settings, even after a restart. A second index of the same
     name is refused.
     """
     async with opened(reopen()) as (bench, rebuilds):

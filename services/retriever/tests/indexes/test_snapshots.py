@@ -378,7 +378,7 @@ async def test_snapshots_are_for_administrators(bench: Bench, snapshots: Snapsho
 
 
 async def test_the_number_of_snapshots_is_limited(bench: Bench, root: Path) -> None:
-    """A snapshot above the limit is refused before anything is written, also with concurrent calls. An existing one
+    """A snapshot above the limit is refused before anything is written, even with concurrent calls. An existing one
     can be replaced at the limit.
     """
     snapshots = Snapshots(bench.indexes, root, bench.models, max_snapshots=2)

@@ -125,7 +125,7 @@ class Pipeline:
         Args:
             turn: The turn.
             deadline: The time by which the answer must end.
-            timeline: Records the steps, also of an answer that fails. None means a new timeline.
+            timeline: Records the steps, even of an answer that fails. None means a new timeline.
 
         Raises:
             BlockedQuestion: The detectors block the question, and the turn has no answer for a blocked question.

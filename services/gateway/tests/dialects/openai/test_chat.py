@@ -518,7 +518,7 @@ def test_the_deployments_detectors_apply_to_every_request() -> None:
     ],
 )
 def test_detectors_alone_do_not_rearrange_messages(messages: list[dict[str, Any]]) -> None:
-    """Without retrieval, the model gets all messages in their order, also if the last one is a tool's result."""
+    """Without retrieval, the model gets all messages in their order, even if the last one is a tool's result."""
     turn = parse({"messages": messages, "detectors": DETECTORS})
     sent = prompts.compose(turn, ())
     assert contents(sent) == [(message["role"], message["content"] or "") for message in messages]

@@ -203,7 +203,7 @@ async def test_structured_output(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_file_search(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The search is an item before the answer. Citation marks become annotations, also if they are split."""
+    """The search is an item before the answer. Citation marks become annotations, even if they are split."""
     fakes.generator.script = [
         [Start(b"{}"), Delta(0, "At nine [guide-1.p")],
         [Delta(0, "df#page=1]."), Finish(0, "stop"), Usage(1, 1)],

@@ -35,7 +35,7 @@ async def test_moderation(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_a_question_is_scored(client: httpx.AsyncClient) -> None:
-    """If the policy only scores a flagged question, the gateway answers it, also with other detectors."""
+    """If the policy only scores a flagged question, the gateway answers it, even with other detectors."""
     answer = await ask(
         client, input="Is it secret?", moderation=moderation_by(input="score"), detectors={"output": {}}
     )

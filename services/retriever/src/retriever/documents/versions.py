@@ -6,7 +6,7 @@
    the document, the generation, the number and the text, so a repeated upsert writes the same points.
 3. *Commit*: The catalogue's record is replaced. Readers now see the new version and not the old one. Then the log
    is synced to the disk, so that an acknowledged document is never lost.
-4. *Settle*, also after an error: The chunks that the record does not name are removed, then the mark.
+4. *Settle*, even after an error: The chunks that the record does not name are removed, then the mark.
 
 If the process dies between two steps, the mark remains. The next start, or another process that shares the store,
 settles the document (`retriever.indexes.lifecycle`). Before the record is replaced, the old version is complete;

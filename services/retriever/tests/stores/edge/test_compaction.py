@@ -76,7 +76,7 @@ def files_of(bench: Bench, tmp_path: Path) -> list[str]:
 
 
 async def test_writes_during_a_compaction_are_kept(opened: Open, tmp_path: Path) -> None:
-    """Documents that are stored, replaced or deleted during a compaction stay so, also after a restart."""
+    """Documents that are stored, replaced or deleted during a compaction stay so, even after a restart."""
     bench = await opened(policy=Policy(removed=10**9, added=10**9))  # only the requested compaction runs
     for name in "abcdefgh":
         await put(bench, name, 1)

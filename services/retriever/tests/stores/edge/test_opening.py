@@ -52,7 +52,7 @@ async def test_an_index_is_opened_at_its_first_use(tmp_path: Path, monkeypatch: 
 
 
 async def test_a_store_that_ends_while_it_opens_an_index_closes_it(tmp_path: Path) -> None:
-    """A store that is closed while it opens an index closes the index, also if the caller is cancelled. The next
+    """A store that is closed while it opens an index closes the index, even if the caller is cancelled. The next
     store opens it.
     """
     await stored(tmp_path)

@@ -125,7 +125,7 @@ async def guarded(
 
 
 async def collect(guard: OutputGuard, events: list[Event]) -> None:
-    """Append the output of a guard to the events, also if the guard raises an error."""
+    """Append the output of a guard to the events, even if the guard raises an error."""
     async with aclosing(guard.events()) as out:
         async for batch in out:
             assert batch

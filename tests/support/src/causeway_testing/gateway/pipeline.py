@@ -62,7 +62,7 @@ class World:
         return events
 
     async def collect(self, turn: Turn, events: list[Event]) -> None:
-        """Append the events of an answer, also if the answer fails."""
+        """Append the events of an answer, even if the answer fails."""
         async with aclosing(self.answer(turn)) as batches:
             async for batch in batches:
                 events += batch
