@@ -66,7 +66,7 @@ class LocalEmbedder:
         await self._limiter.aclose()
 
     def _vector(self, text: str) -> npt.NDArray[np.float32]:
-        """Tokenize and embed a text; both libraries release the interpreter lock."""
+        """Tokenize and embed a text; both libraries release the GIL."""
         tokens = self.tokenizer.sequence(text, self.max_tokens + 2)
         vector: npt.NDArray[np.float32] = self._session().run(None, {"input_ids": tokens[None]})[0][0]
         return vector

@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 class ThreadPool:
-    """Threads for searches; the pattern engine releases the interpreter lock during a search.
+    """Threads for searches; the pattern engine releases the GIL during a search.
 
     Calls wait for a free thread. The server's limit of concurrent calls also limits the waiting calls.
 

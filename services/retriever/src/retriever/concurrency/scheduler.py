@@ -1,9 +1,9 @@
 """The scheduler of blocking work on the event loop.
 
-The embedded engine and its BM25 hold the interpreter's lock during each call, so a call in a thread would block the
-loop as well. All calls therefore run on the loop. Bulk work runs in slices of a few milliseconds. Each iteration of
-the loop runs at most one slice. Searches have priority: a search needs several iterations of the loop, and would
-otherwise wait for a slice in each of them.
+The embedded engine and its BM25 hold Python's global interpreter lock (GIL) during each call, so a call in a thread
+would block the loop as well. Reads and writes therefore run on the loop. Bulk work runs in slices of a few
+milliseconds. Each iteration of the loop runs at most one slice. Searches have priority: a search needs several
+iterations of the loop, and would otherwise wait for a slice in each of them.
 """
 
 import asyncio

@@ -61,7 +61,7 @@ class Embeddings:
         embedder = found.plain
         _check(texts)
         vectors = await embedder.embed(texts)
-        # A tokenizer may hold the interpreter's lock. Separate calls let the loop run between two texts.
+        # A tokenizer may hold the GIL. Separate calls let the loop run between two texts.
         counts = [await asyncio.to_thread(embedder.tokenizer.count, text) for text in texts]
         return Embedded(
             embedder.model,

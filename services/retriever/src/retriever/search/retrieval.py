@@ -1,10 +1,10 @@
 """Retrieval: embed the query, run dense and sparse search, fuse, read the passages, and order them.
 
 The query is embedded first, in a thread or on a model server. In the embedded store, all searches of one index then
-run without yielding to the event loop. They take one or two milliseconds and hold the interpreter's lock, so
-concurrency would gain nothing, and no document can change between them. Between two indexes, and in a remote store,
-other tasks run. If the revision of an index changes meanwhile, a new version of a document has become visible. Then
-the index is searched again. So a search sees exactly one version of a document.
+run without yielding to the event loop. They take one or two milliseconds and hold the GIL, so concurrency would
+gain nothing, and no document can change between them. Between two indexes, and in a remote store, other tasks run.
+If the revision of an index changes meanwhile, a new version of a document has become visible. Then the index is
+searched again. So a search sees exactly one version of a document.
 
 Reranking, diversity, neighbours and captions are later steps. They process the passages that were read.
 """

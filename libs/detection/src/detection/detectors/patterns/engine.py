@@ -17,7 +17,7 @@ class Unsupported(ValueError):
 
 
 class Regex:
-    """A compiled pattern. It is safe to use from several threads; searches release the interpreter lock.
+    """A compiled pattern. It is safe to use from several threads; searches release the GIL.
 
     Args:
         pattern: The pattern in RE2's syntax.

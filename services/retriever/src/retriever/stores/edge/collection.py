@@ -1,8 +1,8 @@
 """An index in an Edge shard: implements `ports.store.Collection` with the embedded engine.
 
-Each call of the engine holds the interpreter's lock, even in a thread. So calls run on the event loop: reads
-directly, because they take one or two milliseconds, and bulk work in slices (`Scheduler`). Only `sync`, the bulk
-methods, and writers that wait for a copy of the shard yield to the loop. A sequence of other calls is atomic.
+Each call of the engine holds the GIL, even in a thread. So calls run on the event loop: reads directly, because
+they take one or two milliseconds, and bulk work in slices (`Scheduler`). Only `sync`, the bulk methods, and writers
+that wait for a copy of the shard yield to the loop. A sequence of other calls is atomic.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -2,8 +2,8 @@
 
 A parked shard is closed until its next use (`LiveShard.park`). The layers above the shard do not notice this. When
 too many shards are open, the least recently used shards are parked. Idle shards are parked after some time. The
-engine holds the interpreter's lock while it closes a shard, and closing a shard takes as long as opening it. So
-shards are parked one by one in slices, after searches.
+engine holds the GIL while it closes a shard, and closing a shard takes as long as opening it. So shards are parked
+one by one in slices, after searches.
 """
 
 import asyncio

@@ -42,7 +42,7 @@ EXACT_UP_TO = 20_000
 """Maximum number of chunks that a search compares one by one. This takes 2 ms. A graph is faster but not exact."""
 _BUILDING = ".building"
 _MAX_CONCURRENT_CLOSES = 8
-"""Maximum number of indexes that are closed concurrently, because closing mostly waits for the disk."""
+"""Maximum number of indexes that are closed concurrently. Some of them first sync their manifests to the disk."""
 _MAX_SIZE_RATIO = 3
 """Maximum ratio of a shard's disk space to the size of its snapshot."""
 
@@ -95,8 +95,8 @@ class EdgeStore:
             files.unlock(self._lock)
             raise
         self._collections: list[EdgeCollection] = []
-        # One index is opened at a time. The engine holds the interpreter's lock meanwhile. So opening several at
-        # once is not faster, and the event loop would wait for all.
+        # One index is opened at a time. The engine holds the GIL meanwhile. So opening several at once is not
+        # faster, and the event loop would wait for all.
         self._opening = asyncio.Lock()
         self._shield = Shield()
         self.parking = Parking(
