@@ -41,7 +41,12 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     ingest_jobs: int = Field(
         2, ge=1, le=64, description="Maximum number of jobs that the worker runs concurrently."
     )
-    ingest_embedding_threads: int = Field(2, ge=1, le=64, description="Number of threads that embed texts.")
+    ingest_embedding_threads: int = Field(
+        2,
+        ge=1,
+        le=64,
+        description="Number of threads of each local embedding model: the texts that it embeds concurrently.",
+    )
     ingest_max_attempts: int = Field(
         5, ge=1, le=100, description="Number of failed attempts after which the worker gives a job up."
     )

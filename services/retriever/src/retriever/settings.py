@@ -29,7 +29,11 @@ class RetrieverSettings(StoreSettings, GrpcServiceSettings):
         description="Directory of the local embedding models, which `make setup` and `make multilingual` build. "
         "Unset: the user's cache directory.",
     )
-    retriever_embedding_threads: int = Field(2, ge=1, description="Queries that are embedded concurrently.")
+    retriever_embedding_threads: int = Field(
+        2,
+        ge=1,
+        description="Number of threads of each local embedding model: the texts that it embeds concurrently.",
+    )
     snapshot_dir: Path | None = Field(
         None,
         description="Directory of the snapshots of indexes, with a subdirectory for each tenant. Unset: the "
