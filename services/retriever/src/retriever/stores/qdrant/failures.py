@@ -1,4 +1,4 @@
-"""The errors of calls of a Qdrant node."""
+"""The errors of calls to a Qdrant node."""
 
 import structlog
 from grpc import StatusCode
@@ -18,8 +18,6 @@ _FAILING = (
     # A recovering node may not find one of its shards or points.
     StatusCode.NOT_FOUND,
 )
-
-
 _REFUSED = (StatusCode.UNAUTHENTICATED, StatusCode.PERMISSION_DENIED)
 
 
@@ -32,7 +30,8 @@ class Transient(Exception):
 
     Attributes:
         error: The error for the caller if no other attempt succeeds.
-        is_response: Whether the node has responded with a failure. Then a second attempt at the node may succeed.
+        is_response: Whether the node has responded with a code in `_FAILING`. Then a second attempt at the same
+            node may succeed.
     """
 
     def __init__(self, error: CausewayError, *, is_response: bool = False) -> None:
