@@ -137,9 +137,16 @@ def _prompt(turn: Turn) -> Prompt:
 
 
 def compacted(turn: Turn, summary: str) -> Turn:
-    """Return the turn with a summary in place of the messages before the question. System messages stay."""
+    """Return the turn with a summary in place of the messages before the question, including an earlier summary.
+
+    Other system messages stay.
+    """
     question_start = len(turn.history) - len(_question_messages(turn))
-    instructions = tuple(message for message in turn.history[:question_start] if message.role == "system")
+    instructions = tuple(
+        message
+        for message in turn.history[:question_start]
+        if message.role == "system" and not prompts.is_summary(message)
+    )
     summary_message = Message("system", prompts.summary(summary))
     return replace(turn, history=(*instructions, summary_message, *turn.history[question_start:]))
 

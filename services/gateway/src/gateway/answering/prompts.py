@@ -72,6 +72,11 @@ def summary(text: str) -> str:
     return f"{SUMMARY}\n{text}"
 
 
+def is_summary(message: Message) -> bool:
+    """Return whether a message contains a text from `summary`."""
+    return message.role == "system" and message.text.startswith(f"{SUMMARY}\n")
+
+
 def search_function(name: str) -> dict[str, Any]:
     """Return the function that a model calls to search.
 

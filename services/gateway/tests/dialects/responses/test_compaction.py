@@ -128,6 +128,18 @@ async def test_a_long_conversation_is_compacted_first(client: httpx.AsyncClient,
     assert prompt(fakes)[3:] == [("assistant", "From the pier."), ("user", "Sure?")]
 
 
+async def test_a_summary_replaces_an_earlier_summary(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A second compaction covers the first summary, so the model gets only the new one."""
+    fakes.generator.scripts = deque(
+        [saying("Nine."), saying("From the pier."), saying("Nine, pier."), saying("Yes.")]
+    )
+    body: Any = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
+    first = await ask(client, input=[*TALK, QUESTION], **body)
+    await ask(client, input="Sure?", previous_response_id=first["id"], **body)
+    assert ("system", summarised("Nine.")) in prompt(fakes, -2)
+    assert prompt(fakes) == [("system", "Be brief."), ("system", summarised("Nine, pier.")), ("user", "Sure?")]
+
+
 @pytest.mark.parametrize(
     ("threshold", "window", "items", "calls"),
     [
@@ -204,7 +216,10 @@ async def test_a_blocked_summary(client: httpx.AsyncClient, fakes: Any) -> None:
 async def test_replaced_items_are_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
     """Replaced items are not stored. No model receives them, so no detector judges them."""
     item = (await ask(client, COMPACT, model="m", input=TALK))["output"][-1]
-    answer = await ask(client, input=[*TALK, item, QUESTION])
+    passage = {"file_id": "d", "filename": "ferry.md", "text": "The ferry leaves at nine."}
+    search = {"type": "file_search_call", "queries": ["ferry"], "results": [passage]}
+    answer = await ask(client, input=[*TALK, search, item, QUESTION])
+    assert "ferry" not in str(prompt(fakes))
     listed = (await client.get(f"{PATH}/{answer['id']}/input_items", params={"order": "asc"})).json()["data"]
     assert [(item["type"], item.get("role")) for item in listed] == [
         ("message", "developer"),

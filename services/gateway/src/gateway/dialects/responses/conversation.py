@@ -67,7 +67,7 @@ class Conversation:
     configuration: Item = field(default_factory=dict)
     compacts: bool = False
     _reasoning: str = ""
-    _summary: Item | None = None
+    _replaceable: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, message: dict[str, Any], path: str) -> None:
         """Append a message. A message of the assistant also receives the reasoning that precedes it."""
@@ -80,6 +80,12 @@ class Conversation:
     def add_reasoning(self, text: str) -> None:
         """Add reasoning of the model. It belongs to the model's next message."""
         self._reasoning = f"{self._reasoning}\n{text}" if self._reasoning else text
+
+    def add_replaceable(self, text: str, path: str) -> None:
+        """Append a system message that is not an instruction. The next summary replaces it."""
+        message = {"role": "system", "content": text}
+        self._replaceable.append(message)
+        self.add(message, path)
 
     def compact(self, fields: Fields, path: str) -> None:
         """Replace the earlier messages with the summary of a compaction item.
@@ -101,14 +107,11 @@ class Conversation:
         remaining = [message for message in self.messages if message["role"] == "user"]
         if summary.whole:
             remaining = remaining[-1:]
-        remaining += [
-            message for message in self.messages if message["role"] == "system" and message is not self._summary
-        ]
-        ids = {id(message) for message in remaining}
+        remaining += [message for message in self.messages if message["role"] == "system"]
+        ids = {id(message) for message in remaining} - {id(message) for message in self._replaceable}
         pairs = [pair for pair in zip(self.messages, self.paths, strict=True) if id(pair[0]) in ids]
         self.messages[:], self.paths[:] = [message for message, _ in pairs], [path for _, path in pairs]
-        self._summary = {"role": "system", "content": prompts.summary(summary.text)}
-        self.add(self._summary, path)
+        self.add_replaceable(prompts.summary(summary.text), path)
 
     def add_call(self, call_id: str, name: str, arguments: str, path: str) -> None:
         """Append a tool call to the last message if it is the assistant's, and otherwise append a new message."""

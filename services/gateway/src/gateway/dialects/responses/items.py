@@ -233,7 +233,7 @@ def _file_search(members: Fields, conversation: Conversation, path: str) -> Item
     if results and path:
         heading = FOUND_BEFORE.format(", ".join(map(repr, queries)) or "nothing")
         passages = "\n".join(f"{result['filename']}: {result['text']}" for result in results)
-        conversation.add({"role": "system", "content": f"{heading}\n{passages}"}, path)
+        conversation.add_replaceable(f"{heading}\n{passages}", path)
         item["results"] = results
     return item
 
