@@ -46,7 +46,7 @@ async def test_a_silent_server_is_a_time_out() -> None:
 
 
 async def test_a_cancelled_attempt_leaves_nothing(log: Any) -> None:
-    """A cancelled connection attempt leaves no connection behind."""
+    """A cancelled connection attempt leaves no task behind."""
     before = asyncio.all_tasks()
     attempt = asyncio.create_task(connect(f"nats://127.0.0.1:{free_ports(1)[0]}", "test", connect_timeout=60))
     await eventually(lambda: bool(log), what="the first failure")
@@ -160,7 +160,9 @@ async def test_jobs_of_a_version_without_lanes_are_delivered(client: Client) -> 
 
 
 async def test_consumers_of_an_earlier_version_are_updated(client: Client) -> None:
-    """Consumers whose patterns also match jobs without a lane are updated and not refused."""
+    """The first lane's consumer gets the additional filter for jobs without a lane, although this filter overlaps
+    with the filters of that version's consumers.
+    """
     jetstream = (await ingest_transport(client)).jetstream
     for lane in range(keys.INGEST_LANES):
         await jetstream.add_consumer(
@@ -248,6 +250,7 @@ async def test_more_replicas_than_servers_are_refused(client: Client) -> None:
     """A single server cannot keep three copies. The error says so, and nothing is created."""
     with pytest.raises(nats.js.errors.Error, match="replicas"):
         await ingest_transport(client, replicas=3)
+    assert await client.jetstream().streams_info() == []
 
 
 def test_a_message_carries_its_trace() -> None:

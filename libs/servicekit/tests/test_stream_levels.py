@@ -39,7 +39,7 @@ def level(name: str, label: str) -> float:
 
 
 async def test_each_lane_has_its_depth_and_age(transport: IngestTransport) -> None:
-    """Each lane has the number of its waiting jobs and the age of the oldest. An empty lane has neither."""
+    """Each lane has the number of its waiting jobs and the age of the oldest job. Both are 0 for an empty lane."""
     for _ in range(3):
         await transport.jetstream.publish(keys.ingest_subject(1, "t", "i"), b"")
     async with watched(transport):
@@ -62,7 +62,9 @@ async def test_streams_have_their_messages_and_limits(transport: IngestTransport
 
 
 async def test_the_horizon_follows_the_rate_of_records(transport: IngestTransport) -> None:
-    """A stream that fills by a tenth in a second keeps records for about ten seconds, for any number of days."""
+    """A stream that fills by a tenth in a second keeps records for about ten seconds, although the age limit is 30
+    days. An empty stream keeps them for 30 days.
+    """
     await record_streams(transport.client, days=30, usage_bytes=1024 * 1024, audit_bytes=1024 * 1024)
     async with watched(transport):
         await eventually(lambda: level("causeway_records_horizon_seconds", keys.USAGE_STREAM) == 30 * 86400)
@@ -73,16 +75,17 @@ async def test_the_horizon_follows_the_rate_of_records(transport: IngestTranspor
         assert level("causeway_records_horizon_seconds", keys.AUDIT_STREAM) == 30 * 86400
 
 
-async def test_when_the_certificate_of_nats_expires(tmp_path: Path) -> None:
-    """The metric shows the certificate that the server has read at its start."""
+async def test_the_expiry_of_the_certificate_of_nats_is_measured(tmp_path: Path) -> None:
+    """The metric is the expiry of the server's certificate, not of the client's."""
     authority, expires = trustme.CA(), datetime.now(UTC).replace(microsecond=0) + timedelta(days=9)
     authority.cert_pem.write_to_path(tmp_path / "ca.crt")
-    issued = authority.issue_cert("127.0.0.1", not_after=expires)
-    issued.private_key_pem.write_to_path(tmp_path / "tls.key")
-    (tmp_path / "tls.crt").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    files = f'cert_file: "{tmp_path}/tls.crt", key_file: "{tmp_path}/tls.key", ca_file: "{tmp_path}/ca.crt"'
+    for name, end in (("server", expires), ("client", expires + timedelta(days=1))):
+        issued = authority.issue_cert("127.0.0.1", not_after=end)
+        issued.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+        (tmp_path / f"{name}.crt").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    files = f'cert_file: "{tmp_path}/server.crt", key_file: "{tmp_path}/server.key", ca_file: "{tmp_path}/ca.crt"'
     async with nats_server(tmp_path / "nats", extra=f"tls {{ {files}, verify: true }}\n") as url:
-        certificates = Certificates(tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt")
+        certificates = Certificates(tmp_path / "client.crt", tmp_path / "client.key", tmp_path / "ca.crt")
         client = await nats.connect(url, "test", certificates=certificates)
         async with watched(await nats.ingest_transport(client)):
             name = "causeway_nats_certificate_not_after_seconds"

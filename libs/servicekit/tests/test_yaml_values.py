@@ -28,8 +28,8 @@ def read(folder: Path, text: str) -> Schema:
 
 
 def test_secrets_are_read_from_variables_and_files(tmp_path: Path) -> None:
-    """A secret comes from the environment, or from a file beside this one without its line end. It does not appear
-    in logs.
+    """A secret comes from an environment variable or from a file. The path is relative to the configuration file,
+    and the line end is not part of the secret. The `repr` of the values contains no secret.
     """
     from_env = read(tmp_path, "key: {env: KEY}\ntext: plain")
     from_file = read(tmp_path, "key: {file: here.txt}\ntext: {file: here.txt}")

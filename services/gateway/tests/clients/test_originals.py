@@ -1,4 +1,4 @@
-"""The contract of the port, on the fake and on the adapter with a real nats-server."""
+"""The contract of the port `Originals`: the fake, and the adapter with a real nats-server and with an S3 store."""
 
 import asyncio
 import uuid

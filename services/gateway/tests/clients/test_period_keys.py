@@ -83,3 +83,4 @@ async def test_replicas_share_the_keys_of_sealed_contents(tmp_path: Path) -> Non
         await eventually(lambda: all(ring.ids for ring in rings))
         sealed = rings[0].seal(owner, "web", "reasoning", "So.")
         await eventually(lambda: rings[1].unseal(owner, "web", "reasoning", sealed) == "So.")
+        assert (await (await link.link_keys()).status()).values == 0

@@ -167,7 +167,7 @@ async def test_a_complete_text_is_one_unary_call() -> None:
     ("code", "status"), [(grpc.StatusCode.INTERNAL, 500), (grpc.StatusCode.UNAVAILABLE, 503)], ids=str
 )
 async def test_a_failure_keeps_its_status(code: grpc.StatusCode, status: int) -> None:
-    """The status of a failure becomes the same status in HTTP."""
+    """The gRPC status of a failure becomes the corresponding HTTP status."""
     async with serving(Stub(status=code)) as target:
         with pytest.raises(DetectorFailed, match="chunker request failed for `dots`") as error:
             await cut(target, "abc")
@@ -224,16 +224,39 @@ async def test_a_call_that_ends_early_is_a_failure() -> None:
         await chunkers.aclose()
 
 
-async def test_the_time_limit_counts_from_the_end_of_the_text() -> None:
-    """The time limit applies after the end of the text. A silent server is then a failure with status 504."""
+async def test_a_silent_server_is_a_time_out() -> None:
+    """A server that does not respond to a complete text is a failure with status 504."""
     async with serving(Stub(), silent=True) as target:
         with pytest.raises(DetectorFailed, match="longer than") as error:
             await cut(target, "One.", seconds=0.2)
     assert error.value.status == 504
 
 
+async def test_the_time_limit_counts_from_the_end_of_the_text() -> None:
+    """While more text may follow, a silent server is not a failure. After the end, it fails with status 504."""
+    async with serving(Stub(), silent=True) as target:
+        chunkers, ready = Chunkers(), asyncio.Event()
+        chunker = chunkers.chunker(config(target, seconds=0.3), ready.set)
+        chunker.feed("One.", last=False)
+        await eventually(lambda: chunker.waiting == 0)
+        await asyncio.sleep(0.6)
+        assert chunker.feed(" Two", last=False) == []
+        chunker.feed("", last=True)
+
+        def timed_out() -> bool:
+            try:
+                chunker.feed("", last=False)
+            except DetectorFailed as error:
+                return error.status == 504 and "longer than" in str(error)
+            return False
+
+        await eventually(timed_out)
+        chunker.close()
+        await chunkers.aclose()
+
+
 async def test_a_chunk_that_does_not_end_has_the_limit_of_a_window() -> None:
-    """Text that the server accepts and does not cut has the limit of a window."""
+    """Text in which the server ends no chunk is refused if it is longer than a window."""
     async with serving(Stub(), silent=True) as target:
         with pytest.raises(TooLong):
             await cut(target, "a" * 600, "b" * 600, limit=1000)
@@ -252,8 +275,8 @@ async def test_closing_a_chunker_stops_its_call() -> None:
         await chunkers.aclose()
 
 
-async def test_a_detector_of_the_file_judges_the_chunks(tmp_path: Path) -> None:
-    """The file names the protocol of the server. The server also cuts whole texts."""
+async def test_a_detector_of_the_file_uses_the_chunker(tmp_path: Path) -> None:
+    """The detectors file selects the protocol of a chunker, and its chunks are the windows of a detector."""
     async with (
         serving(Stub()) as target,
         detector_server(DetectorStub()) as detector,

@@ -92,12 +92,9 @@ async def test_an_empty_name_switches_retrieval_off(client: httpx.AsyncClient, f
     assert json.loads(prompt.parameters_json) == {"temperature": 0.5, "max_completion_tokens": 7}
 
 
-async def test_without_near_passages_the_prompt_of_the_profile_applies(
-    client: httpx.AsyncClient, fakes: Any
-) -> None:
-    """Without near passages, the model gets the profile's prompt.
-
-    Without a prompt, it gets the request unchanged.
+async def test_without_passages_the_prompt_of_the_profile_applies(client: httpx.AsyncClient, fakes: Any) -> None:
+    """If no passage reaches the similarity threshold, the model gets the profile's prompt. If the profile has no
+    prompt, the model gets the request unchanged.
     """
     far = {"retrieval": {"similarity_threshold": 1}}
     assert (await ask(client, f"/help{PATHS[0]}", **far))["source_nodes"] == []
@@ -110,7 +107,7 @@ async def test_without_near_passages_the_prompt_of_the_profile_applies(
 async def test_profiles_without_an_index_pass_requests_through(
     client: httpx.AsyncClient, fakes: Any, mount: str
 ) -> None:
-    """A request below a profile without an index, or below the default profile, is passed through."""
+    """A request to a profile without an index, or to the default profile, is passed through."""
     await ask(client, f"{mount}{PATHS[0]}")
     [prompt] = fakes.generator.prompts
     assert json.loads(prompt.passthrough_json) == {"model": "fake", "messages": [USER]}
@@ -192,10 +189,10 @@ async def test_without_retrieval_with_tools_the_request_is_passed_through(
     assert fakes.retriever.queries == [QUESTION]
 
 
-async def test_tools_switch_retrieval_off_below_a_profile_without_an_index(
+async def test_tools_switch_retrieval_off_for_a_profile_without_an_index(
     client: httpx.AsyncClient, fakes: Any
 ) -> None:
-    """Below a profile without an index, tools disable the search in the request's index."""
+    """If the profile has no index, tools disable the search in the request's index."""
     await ask(client, f"/bare{PATHS[0]}", tools=TOOLS, index_name="docs")
     assert fakes.retriever.queries == []
     assert fakes.generator.prompts[0].passthrough_json
