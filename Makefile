@@ -231,7 +231,7 @@ bench-triton-gpu: $(VENV)/.bench ## Measure tokens per second of a decoder on a 
 bench-versions: $(READY) ## Compare the CPU time of this version with that of BASE=<git ref>, in alternating runs; CASES="search rag" selects loads
 	@$(BIN)/python bench/compare_versions.py $(or $(BASE),$(error BASE is missing: make bench-versions BASE=HEAD~1)) $(if $(CASES),--case $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-audit: $(VENV)/.supply ## Look up known vulnerabilities of all pinned packages in the package registry
+audit: $(VENV)/.supply ## Look up known vulnerabilities of the images' pinned packages in the package registry
 	@for name in $(IMAGES); do echo "==> $$name"; $(VENV)/supply/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r requirements/$$name.txt || exit 1; done
 
 # With a built image, the list also has Debian's packages: make sbom IMAGES=gateway IMAGE=causeway/gateway:0.1.0
@@ -374,7 +374,7 @@ settings: $(READY) ## Write docs/settings.md, the table of routes in docs/securi
 	@$(BIN)/python tools/document_settings.py
 	@$(BIN)/python tools/broker_permissions.py
 
-call-counts: $(READY) ## Write the calls of a token, of a turn and of a document as the new baseline, tools/call_counts.json
+call-counts: $(READY) ## Count the calls for a token, a turn and a document; write the new baseline, tools/call_counts.json
 	@PYTHONHASHSEED=0 $(BIN)/python tools/call_counts.py --update
 
 lock: $(READY) ## Renew requirements/*.txt after a change of dependencies
