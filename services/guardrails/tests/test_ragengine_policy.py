@@ -25,7 +25,7 @@ _PROCESSES = CheckProcesses(CheckLimits())  # no test here checks a text with th
 _CATALOGUE = Catalogue(
     [
         regex(_LIMITS), ban_substrings(_LIMITS), secrets(_LIMITS), invisible_text(_LIMITS), file_type(_PROCESSES),
-        token_limit(), reading_time(),
+        token_limit(_LIMITS), reading_time(_LIMITS),
     ]
 )  # fmt: skip
 _FILE = b"""

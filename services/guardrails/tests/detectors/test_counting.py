@@ -2,14 +2,19 @@
 
 import pytest
 from causeway_testing.guardrails.detectors import quick
+from detection.detectors.factory import DetectorFactory
+from detection.detectors.patterns.matching import Limits
+from detection.detectors.port import DetectorFailed
 from guardrails.detectors.counting import reading_time, token_limit
+
+_LIMITS = Limits(held_back=100)
 
 
 def test_a_text_above_the_token_limit_is_a_finding() -> None:
     """A text with more tokens than the limit is a finding, a text with exactly the limit is not. Special tokens are
     text.
     """
-    detector = quick(token_limit(), limit=4)
+    detector = quick(token_limit(_LIMITS), limit=4)
     assert detector.detect("one two three four") == []
     (found,) = detector.detect("one two three four five")
     assert (found.type, found.name, found.start) == ("token_limit", "too_many_tokens", None)
@@ -23,20 +28,20 @@ def test_a_text_above_the_token_limit_is_a_finding() -> None:
 )
 def test_a_long_text_is_counted_exactly(text: str, tokens: int) -> None:
     """The detector counts a text exactly, even if the tokenizer refuses to read it in one piece."""
-    assert quick(token_limit(), limit=tokens).detect(text) == []
-    assert len(quick(token_limit(), limit=tokens - 1).detect(text)) == 1
+    assert quick(token_limit(_LIMITS), limit=tokens).detect(text) == []
+    assert len(quick(token_limit(_LIMITS), limit=tokens - 1).detect(text)) == 1
 
 
 def test_a_text_above_the_reading_time_is_a_finding() -> None:
     """The reading time is 200 words a minute."""
-    detector = quick(reading_time(), max_time=0.5)
+    detector = quick(reading_time(_LIMITS), max_time=0.5)
     assert detector.detect("word " * 100) == []
     assert [found.name for found in detector.detect("word " * 101)] == ["too_long_to_read"]
 
 
 def test_text_that_may_exceed_the_limit_is_held() -> None:
     """No text is held back until the text may be too long. Then the part that may exceed the limit is held back."""
-    stream = quick(token_limit(), limit=10).stream()
+    stream = quick(token_limit(_LIMITS), limit=10).stream()
     assert stream.feed("one two three four five six", last=False) == (27, [])
     assert stream.feed(" seven", last=False) == (27, [])  # the word may continue with many tokens
     assert stream.feed(" eight", last=False) == (33, [])
@@ -47,7 +52,7 @@ def test_text_that_may_exceed_the_limit_is_held() -> None:
 @pytest.mark.parametrize("sentence", ["今天天气很好\uff0c我们去公园。", "1, 2, 3\n", "Word.\n"])
 def test_punctuation_ends_the_held_text(sentence: str) -> None:
     """Only the text after the last punctuation mark waits, also in scripts without spaces. The finding is early."""
-    stream = quick(token_limit(), limit=200).stream()
+    stream = quick(token_limit(_LIMITS), limit=200).stream()
     length = 0
     for _ in range(200):
         decided, found = stream.feed(sentence, last=False)
@@ -61,6 +66,22 @@ def test_punctuation_ends_the_held_text(sentence: str) -> None:
 
 def test_a_text_without_spaces_is_one_word() -> None:
     """The reading time holds no text back because of its letters."""
-    stream = quick(reading_time(), max_time=0.05).stream()
+    stream = quick(reading_time(_LIMITS), max_time=0.05).stream()
     for at in range(1, 200):
         assert stream.feed("汉字", last=False) == (2 * at, [])
+
+
+@pytest.mark.parametrize(
+    ("factory", "params"),
+    [(token_limit(_LIMITS), {"limit": 3}), (reading_time(_LIMITS), {"max_time": 0.005})],
+    ids=["token-limit", "reading-time"],
+)
+def test_a_word_without_end_is_held_only_up_to_the_limit(
+    factory: DetectorFactory, params: dict[str, float]
+) -> None:
+    """Above the limit of held-back text, the detector fails: a caller cannot buffer a word of any length."""
+    stream = quick(factory, **params).stream()
+    assert stream.feed("one two", last=False) == (3, [])
+    assert stream.feed("o" * 100, last=False) == (3, [])
+    with pytest.raises(DetectorFailed, match="more than 100 characters would have to be held back"):
+        stream.feed("o", last=False)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from detection.detectors.factory import BuiltIn
 from detection.detectors.params import Params
+from detection.detectors.patterns.matching import Limits
 from detection.detectors.port import DetectorStream
 from detection.domain import Detection
 from servicekit import openai_tokens
@@ -37,24 +38,33 @@ class ReadingTimeParams(Params, frozen=True, kw_only=True):
     ]
 
 
-def token_limit() -> BuiltIn[TokenLimitParams]:
-    """Return the factory of the detector. Its detections refer to the whole text."""
+def token_limit(limits: Limits) -> BuiltIn[TokenLimitParams]:
+    """Return the factory of the detector. Its detections refer to the whole text.
+
+    Args:
+        limits: See `CountingDetector`.
+    """
 
     def build(params: TokenLimitParams) -> CountingDetector:
         detection = Detection("token_limit", "too_many_tokens")
         openai_tokens.encoding(params.encoding)  # loads the tables, so that no detection waits for them
         count = partial(openai_tokens.count, params.encoding)
-        return CountingDetector(count, _bytes, openai_tokens.CUTS, params.limit, detection)
+        return CountingDetector(count, _bytes, openai_tokens.CUTS, params.limit, detection, limits)
 
     return BuiltIn("token_limit", "Finds texts with too many tokens.", TokenLimitParams, build, about_answer=True)
 
 
-def reading_time() -> BuiltIn[ReadingTimeParams]:
-    """Return the factory of the detector. Its detections refer to the whole text."""
+def reading_time(limits: Limits) -> BuiltIn[ReadingTimeParams]:
+    """Return the factory of the detector. Its detections refer to the whole text.
+
+    Args:
+        limits: See `CountingDetector`.
+    """
 
     def build(params: ReadingTimeParams) -> CountingDetector:
         detection = Detection("reading_time", "too_long_to_read")
-        return CountingDetector(_words, _words, _WORD_ENDS, params.max_time * _WORDS_A_MINUTE, detection)
+        max_words = params.max_time * _WORDS_A_MINUTE
+        return CountingDetector(_words, _words, _WORD_ENDS, max_words, detection, limits)
 
     description = "Finds texts that take too long to read."
     return BuiltIn("reading_time", description, ReadingTimeParams, build, about_answer=True)
@@ -68,18 +78,26 @@ class CountingDetector:
         bound: Returns an upper bound of the count of a text. The sum of the bounds of a text's pieces must also be
             an upper bound of the text's count.
         cuts: Matches where a text can be cut: the counts of the parts add up to the count of the text.
-        limit: The maximum count.
-        detection: The detection for a count above the limit.
+        max_count: The maximum count.
+        detection: The detection for a higher count.
+        limits: Its limit of held-back text applies.
     """
 
     def __init__(
-        self, count: Count, bound: Count, cuts: re.Pattern[str], limit: float, detection: Detection
+        self,
+        count: Count,
+        bound: Count,
+        cuts: re.Pattern[str],
+        max_count: float,
+        detection: Detection,
+        limits: Limits,
     ) -> None:
         self._count = count
         self._bound = bound
         self._cuts = cuts
-        self._limit = limit
+        self._max_count = max_count
         self._detection = detection
+        self._limits = limits
         self.inline_limit = _INLINE_LIMIT
 
     def detect(self, text: str) -> list[Detection]:
@@ -88,23 +106,30 @@ class CountingDetector:
 
     def stream(self) -> DetectorStream:
         """See `Detector.stream`."""
-        return CountingStream(self._count, self._bound, self._cuts, self._limit, self._detection)
+        return CountingStream(self._count, self._bound, self._cuts, self._max_count, self._detection, self._limits)
 
 
 class CountingStream:
-    """Holds back the part of a growing text that may exceed the limit.
+    """Holds back the part of a growing text that may exceed the maximum count.
 
-    The stream counts exactly only after the upper bound of the count has exceeded the limit.
+    The stream counts exactly only after the upper bound of the count has exceeded the maximum.
     """
 
     def __init__(
-        self, count: Count, bound: Count, cuts: re.Pattern[str], limit: float, detection: Detection
+        self,
+        count: Count,
+        bound: Count,
+        cuts: re.Pattern[str],
+        max_count: float,
+        detection: Detection,
+        limits: Limits,
     ) -> None:
         self._count = count
         self._bound = bound
         self._cuts = cuts
-        self._limit = limit
+        self._max_count = max_count
         self._detection = detection
+        self._limits = limits
         self._counted = 0  # the count of the text before the last cut
         self._length = 0
         self._decided = 0
@@ -114,20 +139,22 @@ class CountingStream:
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
         """See `DetectorStream.feed`."""
+        if not last and self._length - self._decided > self._limits.held_back:
+            raise self._limits.too_long()
         self._length += len(text)
-        detections = [] if self._found or not self._exceeds_limit(text, last) else [self._detection]
+        detections = [] if self._found or not self._exceeds_maximum(text, last) else [self._detection]
         self._found = self._found or bool(detections)
-        if self._found or self._counted + self._rest_bound <= self._limit:
+        if self._found or self._counted + self._rest_bound <= self._max_count:
             self._decided = self._length
         else:
             # Text that was released earlier cannot be held back again.
             self._decided = max(self._decided, self._length - len(self._rest[0]))
         return self._decided, detections
 
-    def _exceeds_limit(self, text: str, last: bool) -> bool:
+    def _exceeds_maximum(self, text: str, last: bool) -> bool:
         self._rest.append(text)
         self._rest_bound += self._bound(text)
-        if self._counted + self._rest_bound <= self._limit:
+        if self._counted + self._rest_bound <= self._max_count:
             return False
         rest = "".join(self._rest)
         if not last:
@@ -140,7 +167,7 @@ class CountingStream:
             self._counted += self._count(rest)
             rest = ""
         self._rest, self._rest_bound = [rest], self._bound(rest)
-        return self._counted > self._limit
+        return self._counted > self._max_count
 
 
 def _words(text: str) -> int:

@@ -23,7 +23,7 @@ class Resources:
     """The shared resources of the detectors.
 
     Attributes:
-        limits: The limits of the detectors that search for patterns.
+        limits: The limits of the detectors that search for patterns, or count tokens or words.
         open_embedder: Opens the embedding model; detectors call it on first use.
         model_seconds: The time limit of a request to a model.
         check_processes: The processes that parse texts.
@@ -46,7 +46,7 @@ def built_in(resources: Resources) -> Sequence[DetectorFactory]:
         groundedness(resources.open_embedder, resources.model_seconds),
         language(),
         *([pii(pii_processes, resources.model_seconds)] if pii_processes is not None else []),
-        reading_time(),
+        reading_time(resources.limits),
         secrets(resources.limits),
-        token_limit(),
+        token_limit(resources.limits),
     ]
