@@ -29,6 +29,11 @@ def _run(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def _variable(*command: str) -> str:
+    """Return what `printenv` prints. It fails if the variable is not set."""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
 @pytest.fixture(scope="session")
 def running() -> None:
     """Require a platform to test."""
@@ -45,6 +50,10 @@ class Pods(Protocol):
 
     def log(self, pod: str) -> str:
         """Return the complete log of a pod."""
+        ...
+
+    def variable(self, pod: str, name: str) -> str:
+        """Return an environment variable of a pod; an empty string if it is not set."""
         ...
 
     def kill(self, pod: str) -> None:
@@ -87,6 +96,9 @@ class Containers:
             [self._docker, "logs", pod], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True
         )
         return completed.stdout.decode()
+
+    def variable(self, pod: str, name: str) -> str:
+        return _variable(self._docker, "exec", pod, "printenv", name)
 
     def kill(self, pod: str) -> None:
         _run(self._docker, "kill", pod)
@@ -133,6 +145,9 @@ class Kubernetes:
 
     def log(self, pod: str) -> str:
         return _run(*self._kubectl, "logs", pod)
+
+    def variable(self, pod: str, name: str) -> str:
+        return _variable(*self._kubectl, "exec", pod, "--", "printenv", name)
 
     def kill(self, pod: str) -> None:
         _run(*self._kubectl, "delete", pod, "--force", "--grace-period=0")
