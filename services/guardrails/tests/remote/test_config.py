@@ -67,6 +67,10 @@ def test_the_file_lists_the_detectors() -> None:
         ("{kind: text_chat, url: 'http://x', chunker: sentence}", "detectors.a.chunker"),
         ("{kind: text_contents, url: 'http://x', chunker: german}", "unknown chunker"),
         ("{kind: text_chat, url: 'http://x', across_choices: true}", "detectors.a.across_choices"),
+        (
+            "{kind: text_contents, url: 'http://x', chunker: sentence, across_choices: true}",
+            "detectors.a.chunker: a detector with across_choices",
+        ),
         ("{kind: text_contents, url: 'http://x', tls: {ca: /nowhere}}", "detectors.a.tls"),
         ("{kind: text_contents, url: 'http://x', tls: {key: /nowhere}}", "detectors.a.tls: key needs cert"),
     ],

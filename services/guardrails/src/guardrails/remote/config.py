@@ -201,6 +201,8 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
             raise document.wrong(
                 (*place, "across_choices"), "only a text_contents detector can judge all choices in one call"
             )
+        if detector.across_choices and detector.chunker not in (None, "whole_doc"):
+            raise document.wrong((*place, "chunker"), "a detector with across_choices needs the chunker whole_doc")
         try:
             tls = detector.tls.context() if detector.tls is not None else None
         except (OSError, ValueError) as error:
