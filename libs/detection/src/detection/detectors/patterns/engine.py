@@ -56,7 +56,7 @@ class Regex:
         return span
 
     def matches_empty(self) -> bool:
-        """Return whether the pattern can match the empty string in any text."""
+        """Return whether the pattern can match the empty string in some text."""
         # An empty match depends only on the characters beside it: nothing, a newline, a word character, or another
         # character.
         neighbours = (b"", b"\n", b"a", b" ")

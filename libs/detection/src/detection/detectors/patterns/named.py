@@ -38,8 +38,9 @@ def _near_keyword(name: str, number: str, before: str, after: str, check: Accept
     return Pattern(_PII, name, rf"\b({number})\b(?i:{after})?", accept, grouped=True, behind=_KEYWORD_BYTES)
 
 
-# A card number has no separators, or the usual groups. The first four digits identify the issuer of the card. Each
-# prefix has only one length, so that digits after a card number cannot hide the number from the check.
+# A card number has no separators, or the usual groups. The first four digits identify the issuer of the card. With
+# groups, each prefix has only one length, so that a group of digits after a card number cannot hide the number from
+# the check.
 _APART = "(?: - |[-. ])"
 _MASTERCARD = r"(?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)"
 _TO_19_DIGITS = (
@@ -78,7 +79,7 @@ def _ipv6() -> str:
     return "|".join(forms)
 
 
-# Countries by the length of their account numbers (ISO 13616, the registry of SWIFT). Each prefix has only one
+# Countries by the length of their IBANs (ISO 13616, the registry of SWIFT). Each prefix has only one
 # length.
 _IBAN_LENGTHS = {
     15: "NO",
