@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+import httpx
 import mcp_types as types
 import pytest
 from causeway_testing.servers import eventually
@@ -86,6 +87,25 @@ async def test_the_time_out_of_a_client_stops_the_model(url: str, fakes: Any, mo
         with pytest.raises(MCPError):
             await client.call_tool("ask", {"question": "When?"}, read_timeout_seconds=0.2)
         await eventually(lambda: fakes.generator.closed == 1)
+
+
+async def test_a_cancellation_of_an_ended_call_is_accepted(fakes: Any, settings: Settings) -> None:
+    """A gateway that hears of its own cancellation does not cancel the message with the cancellation."""
+    running_calls = RunningCalls()
+    cancelled: list[str] = []
+
+    async def notify(name: str) -> None:
+        cancelled.append(name)
+        asyncio.get_running_loop().call_soon(running_calls.cancel_here, name)
+
+    running_calls.notify = notify
+    app = build_app(settings, replace(fakes.services(), calls=running_calls))
+    headers = {"accept": "application/json, text/event-stream", "mcp-session-id": "s"}
+    message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
+        response = await client.post("/mcp", json=message, headers=headers)
+    assert (response.status_code, response.text) == (202, "")
+    assert len(cancelled) == 1
 
 
 async def test_another_session_cannot_cancel_a_call(url: str, fakes: Any) -> None:

@@ -122,6 +122,7 @@ class McpEndpoint:
         agent = scope[SCOPE_KEY] = self._agent_request(scope)
         state.timeline = agent.timeline
         message, headers = _parse(body), Headers(scope=scope)
+        is_cancellation = message.method == _CANCELLED
         exchange = _Exchange(send, begins_session=message.method == _INITIALIZE)
         call = _call_name(state.caller, headers.get(_SESSION, ""), message)
         client_left = asyncio.Event()
@@ -129,9 +130,11 @@ class McpEndpoint:
         answering = asyncio.ensure_future(self._answer(scope, body, client_left, exchange, streaming=streaming))
         tasks = answering, asyncio.ensure_future(_set_after_disconnect(client_left, receive))
         try:
-            if message.method == _CANCELLED and call:
+            if is_cancellation and call:
                 await self._calls.cancel(call)
-            with self._calls.running(call, answering.cancel) if call else nullcontext():
+            # The name of a cancellation is that of the call. If it were registered, it would cancel itself.
+            registers = call and not is_cancellation
+            with self._calls.running(call, answering.cancel) if registers else nullcontext():
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await cancel_and_wait(*tasks)
