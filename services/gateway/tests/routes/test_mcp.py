@@ -157,6 +157,27 @@ async def test_a_lone_surrogate_is_refused(client: httpx.AsyncClient) -> None:
     assert result["content"][0]["text"].startswith("The arguments contain text that is not valid Unicode")
 
 
+@pytest.mark.parametrize("number", ["null", "1.5", "true", "[]", "{}"])
+@pytest.mark.parametrize("params", ["{}", '{"_meta": 5}'])
+async def test_an_invalid_id_is_refused(client: httpx.AsyncClient, number: str, params: str) -> None:
+    """A request with an invalid id is refused. It is not a notification, which gets no answer."""
+    body = f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/list", "params": {params}}}'
+    response = await client.post("/mcp", content=body, headers={**HEADERS, "content-type": "application/json"})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("id must be a string or an integer.")
+
+
+@pytest.mark.parametrize("body", [[], [{"jsonrpc": "2.0", "id": 1, "method": "ping"}], None, "ping", 1])
+async def test_a_body_that_is_not_an_object_is_refused(client: httpx.AsyncClient, body: Any) -> None:
+    """A body that is not an object, such as a batch, is refused. The error says what the body must be."""
+    response = await client.post(
+        "/mcp", content=json.dumps(body), headers={**HEADERS, "content-type": "application/json"}
+    )
+    assert response.status_code == 400
+    error = {"code": -32600, "message": "The body must be one JSON-RPC message, which is a JSON object."}
+    assert response.json() == {"jsonrpc": "2.0", "id": None, "error": error}
+
+
 PROFILES = """
 frontends:
   - name: help

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from servicekit.deadline import Deadline
-from servicekit.errors import DeadlineExceeded, MethodNotAllowed
+from servicekit.errors import DeadlineExceeded, InvalidRequest, MethodNotAllowed
 from servicekit.tasks import cancel_and_wait
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -45,30 +45,23 @@ _MAX_NAME_LENGTH = 200
 _OK = 200
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    progress_token: Any = None
-
-
-class _Params(msgspec.Struct, rename="camel"):
-    name: Any = None
-    request_id: Any = None
-    meta: _Meta | None = msgspec.field(default=None, name="_meta")
-
-
 class _Message(msgspec.Struct):
     """The members of a message that the gateway reads itself. The package `mcp` reads all members."""
 
-    id: Any = None
+    id: Any = msgspec.UNSET
     method: Any = None
-    params: _Params | None = None
+    params: Any = None
 
     @property
     def streams(self) -> bool:
         """Return whether the client gets a stream: the call requests progress events, or its tool is slow."""
-        if self.params is None or self.method != "tools/call":
+        if self.method != "tools/call":
             return False
-        has_progress = self.params.meta is not None and self.params.meta.progress_token is not None
-        return self.params.name == "ask" or has_progress
+        return self.param("name") == "ask" or _member(self.param("_meta"), "progressToken") is not None
+
+    def param(self, name: str) -> Any:
+        """Return a parameter, or None if the message does not have it."""
+        return _member(self.params, name)
 
 
 _message = msgspec.json.Decoder(_Message)
@@ -228,10 +221,26 @@ def _require_json(headers: Headers) -> None:
 
 
 def _parse(body: bytes) -> "_Message":
+    """Return the message.
+
+    Raises:
+        InvalidRequest: The body is not an object, or the id is invalid. The package `mcp` would take a request with
+            an invalid id for a notification, and not answer it.
+    """
     try:
-        return _message.decode(body)
+        message = _message.decode(body)
+    except msgspec.ValidationError:
+        raise InvalidRequest("The body must be one JSON-RPC message, which is a JSON object.") from None
     except (ValueError, RecursionError):
         return _Message()  # the package reports the error
+    if message.method is not None and message.id is not msgspec.UNSET and type(message.id) not in (str, int):
+        raise InvalidRequest("id must be a string or an integer. Omit it only in notifications.", field="id")
+    return message
+
+
+def _member(value: Any, name: str) -> Any:
+    """Return a member of an object, or None if the value is not an object or does not have the member."""
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _call_name(caller: Caller, session: str, message: "_Message") -> str:
@@ -239,9 +248,8 @@ def _call_name(caller: Caller, session: str, message: "_Message") -> str:
 
     A notification of a cancelled call gets the name of that call.
     """
-    params = message.params or _Params()
-    number = params.request_id if message.method == _CANCELLED else message.id
-    if not session or number is None:
+    number = message.param("requestId") if message.method == _CANCELLED else message.id
+    if not session or type(number) not in (str, int):
         return ""
     namespace = (caller.principal.tenant, caller.principal.owner, caller.key_id, session[:_MAX_NAME_LENGTH])
     return hashlib.sha256(msgspec.json.encode((namespace, number))).hexdigest()
