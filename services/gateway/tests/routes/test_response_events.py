@@ -442,9 +442,15 @@ async def test_a_large_last_event_is_read_from_the_response(
         assert sent.endswith(again)
 
 
-@pytest.mark.parametrize("query", ["stream=true&starting_after=x", "stream=true&starting_after=-2", "stream=maybe"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "stream=maybe",
+        *(f"stream=true&starting_after={value}" for value in ("x", "-2", "%2B3", "%203", "1_0", "9999999999")),
+    ],
+)
 async def test_an_invalid_query_is_refused(client: httpx.AsyncClient, query: str) -> None:
-    """An invalid query is refused with 400 or 422."""
+    """An invalid query is refused with 400 or 422. It does not get the response instead of its events."""
     name = (await client.post(PATH, json={"input": "When?"})).json()["id"]
     answer = await client.get(f"{PATH}/{name}?{query}")
     assert answer.status_code in (400, 422)

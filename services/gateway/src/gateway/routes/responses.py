@@ -87,8 +87,12 @@ def router(
         With `stream`, send the current and future events after the number in `starting_after` or in the header
         `Last-Event-ID`.
         """
-        # `response_stream` serves streams. The parameters are declared for OpenAPI and to refuse invalid values.
-        del stream, starting_after
+        # The parameters are declared for OpenAPI and to refuse invalid values. `response_stream` serves all streams
+        # except those whose `starting_after` is a number for FastAPI only.
+        del starting_after
+        if stream:
+            message = "starting_after must be the number of an event: at most nine digits without a sign."
+            raise InvalidRequest(message, field="starting_after")
         found = await find(request, response_id)
         listed = [*(include or ()), *(include_array or ())]
         return json_response({**found.object, "output": visible_items(found.object["output"], listed)})
