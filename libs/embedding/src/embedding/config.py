@@ -27,7 +27,8 @@ class EmbeddingConfig:
         ask_dimension: For ``openai``: send the dimension, for models that can shorten their vectors.
         api_key: The key; None if the server needs no key.
         tls: For ``triton``: whether the connection is encrypted.
-        ca_file: For ``triton``: the file of the trusted certificate authorities; None: the system's authorities.
+        ca_file: For ``triton``: the PEM file with the CA certificates that verify the server's certificate; None:
+            those that gRPC contains.
         batch: The maximum number of texts of a request.
         concurrency: The maximum number of concurrent requests.
         tries: The maximum number of attempts of a request if the server is busy or cannot be reached.

@@ -31,7 +31,8 @@ class TritonAddress:
     Attributes:
         target: ``host:port`` of its gRPC port.
         tls: Whether the connection is encrypted.
-        ca_file: PEM file with the authorities of the server's certificate; None: gRPC's default authorities.
+        ca_file: PEM file with the CA certificates that verify the server's certificate; None: those that gRPC
+            contains.
         api_key: Sent as ``authorization: Bearer …``, for a proxy in front of the server.
     """
 

@@ -22,7 +22,9 @@ class EdgeSettings(StoreSettings):
         20_000, ge=0, description="An index with more chunks gets a graph (HNSW) when it is compacted."
     )
     retriever_build_memory_mb: int = Field(
-        4096, ge=64, description="Maximum memory of the process that compacts, writes or loads an index."
+        4096,
+        ge=64,
+        description="Maximum memory of the process that compacts an index, or writes or loads a snapshot.",
     )
     retriever_min_free_mb: int = Field(
         256, ge=0, description="Minimum free disk space. With less free space, the retriever refuses writes."

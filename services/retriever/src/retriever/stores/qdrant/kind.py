@@ -33,7 +33,8 @@ class QdrantSettings(StoreSettings):
     )
     qdrant_ca_file: Path | None = Field(
         None,
-        description="PEM file of the authority of an https server's certificate; none: the system's authorities.",
+        description="PEM file with the CA certificates that verify an https server's certificate; none: the CA "
+        "certificates that gRPC contains, not those of the system.",
     )
     qdrant_prefix: str = Field(
         "causeway",

@@ -86,7 +86,8 @@ class Node:
             url: ``http://host:6334``, or ``https`` for an encrypted connection; the port is the gRPC port.
             api_key: The API key, or None if the server requires none.
             seconds: Maximum time of a call.
-            authority: PEM file of the authority of the server's certificate; None: the system's authorities.
+            authority: PEM file with the CA certificates that verify the server's certificate; None: the CA
+                certificates that gRPC contains, not those of the system.
 
         Raises:
             InvalidRequest: The URL is malformed, or the file cannot be used.

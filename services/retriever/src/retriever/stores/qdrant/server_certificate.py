@@ -26,7 +26,7 @@ class ServerCertificates:
 
     Args:
         addresses: Hosts and ports. A name may resolve to several nodes.
-        authority: PEM file of the authority of the certificates; None: the system's authorities.
+        authority: PEM file with the CA certificates that verify the nodes' certificates; None: those of the system.
 
     Raises:
         InvalidRequest: The file cannot be used.
