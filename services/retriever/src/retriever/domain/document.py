@@ -22,10 +22,10 @@ class AccessControl:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A record of the catalogue. The fields are those of ``document.proto``.
+    """A record of the catalogue. The fields are those of ``document.proto``, and ``text_language``.
 
-    ``language`` is the language that the document or its sender declares. ``text_language`` is the language in
-    which text search analyses it; it is empty in an index without languages (`domain.language`).
+    ``language`` is the language that the document or the caller declares. ``text_language`` is the language in
+    which text search analyses the document; it is empty in an index without languages (`domain.language`).
     """
 
     document_id: str

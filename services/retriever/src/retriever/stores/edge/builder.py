@@ -82,7 +82,7 @@ class Builder:
             Unavailable: The disk does not have enough space.
         """
         if self._waiting >= _MAX_WAITING:
-            raise RateLimited("Too many indexes are being compacted, written or loaded at once.", retry_after=10)
+            raise RateLimited("Too many compactions and snapshots are running or waiting.", retry_after=10)
         self._waiting += 1
         try:
             async with self._lock:
@@ -139,7 +139,7 @@ class Builder:
         )
 
     async def _watch(self, child: "subprocess.Popen[bytes]") -> None:
-        """Kill the child if it uses too much memory. A limit of the kernel would make the engine hang."""
+        """Kill the child if it uses too much memory. A resource limit (setrlimit) would make the engine hang."""
         while _memory_of(child.pid) <= self._limits.memory:  # noqa: ASYNC110  # the system has no event for it
             await asyncio.sleep(_WATCH_SECONDS)
         _kill(child)
@@ -147,8 +147,8 @@ class Builder:
 
 def _started(command: Sequence[str]) -> "subprocess.Popen[bytes]":
     # uvloop runs Python between fork and exec, which sometimes crashes the child of a process with many threads. So
-    # `subprocess` starts the child. It runs in the loop's thread: the kernel kills the child when the thread that
-    # started it ends.
+    # `subprocess` starts the child. The event loop's thread calls this function, not a thread of a pool: the kernel
+    # kills the child (PR_SET_PDEATHSIG) as soon as the thread that started it ends.
     return subprocess.Popen(  # noqa: S603  # our own program
         command,
         stdin=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """A cache of chunks and records, which searches read repeatedly.
 
-Only one process writes to a shard. It removes entries from the cache in the same step of the loop in which it
-writes them. So cached reads are never stale.
+Only one process writes to a shard. Before it writes or removes a chunk or a record, it removes the cached entry,
+and it does not await anything in between. So cached reads are never stale.
 """
 
 import itertools
@@ -28,7 +28,7 @@ class ReadCache:
         self._numbers = itertools.count()
 
     def for_shard(self) -> "ShardReads":
-        """Return the entries of a new collection. Collections of the same name share no entries."""
+        """Return an empty part of the cache for a new collection. Collections of the same name share no entries."""
         return ShardReads(self._entries, next(self._numbers))
 
 

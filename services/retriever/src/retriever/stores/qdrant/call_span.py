@@ -1,4 +1,4 @@
-"""The span of a call of a Qdrant server. Names follow OpenTelemetry's conventions for databases.
+"""The span of a call to a Qdrant server. Names follow OpenTelemetry's conventions for databases.
 
 https://opentelemetry.io/docs/specs/semconv/db/database-spans/
 """

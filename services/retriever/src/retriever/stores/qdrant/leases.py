@@ -40,7 +40,8 @@ class Lease:
         facts: The facts of the point for filters.
         until: The time on the monotonic clock until which no other process can hold the lease. 0: not held.
         generation: For a mark: the generation in the document's record that this process read or wrote last.
-        committing: For a mark: whether the record is about to change.
+        committing: For a mark: whether this process has begun to change the record. It remains True until the lease
+            is given up.
     """
 
     id: str
@@ -99,7 +100,7 @@ class Leases:
 
         Raises:
             Missing: The collection does not exist.
-            Unavailable: The server does not respond.
+            DeadlineExceeded, Unavailable: The server does not respond.
         """
         began, until = time.monotonic(), self._expiry()
         # The read below shows whether the write was applied.

@@ -1,7 +1,7 @@
 """Removes abandoned and replaced collections and incarnations.
 
 A run removes collections, and incarnations in spaces, without an alias and with an expired lease. The number of
-calls does not grow with the number of indexes: a space needs one call, and each run checks only some of the other
+calls does not grow with the number of indexes: a space needs two calls, and each run checks only some of the other
 collections.
 
 A cluster may apply a change of an alias long after the call that requested it. Then an alias can lead to an
