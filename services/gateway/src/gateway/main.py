@@ -212,7 +212,7 @@ def build(
         timeout=settings.answer_timeout,
     )
     app = Recording(Tracing(Preflight(app), error_body, draining), services.records, services.prices, HEALTH)
-    app = CorsHeaders(MetricsLayer(app, metrics, HEALTH))
+    app = CorsHeaders(MetricsLayer(app, metrics, chats, HEALTH))
     return ProfileLayer(app, profiles, routes), runs
 
 

@@ -83,6 +83,19 @@ async def test_each_route_is_counted_by_its_outcome(client: httpx.AsyncClient) -
         assert (found[requests(name, "success")], found[requests(name, "failure")]) == (1, 1), name
 
 
+async def test_other_raw_routes_are_no_chats(http: httpx.AsyncClient) -> None:
+    """A message of an agent, and the reading of a stored response, are successes of the front end but no chats."""
+    response = await http.post("/v1/responses", json={"input": "When does the ferry leave?", "background": True})
+    await http.get(f"/v1/responses/{response.json()['id']}")
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+    assert (await http.post("/mcp", json=message, headers=headers)).status_code == 200
+    found = await values(http)
+    assert (found[requests("rag_chat", "success")], found[requests("rag_chat", "failure")]) == (1, 0)
+    assert 'causeway_requests_total{frontend="default",status="failure"}' not in found
+    assert found['causeway_requests_total{frontend="default",status="success"}'] == 3
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_interrupted_answer_is_a_failure(client: httpx.AsyncClient, fakes: Any, stream: bool) -> None:
     """An interrupted answer is counted as a failure, even if its status was 200."""

@@ -147,6 +147,7 @@ class ChatEndpoint:
                 if self._acceptance is not None and isinstance(exchange, ResponsesExchange) and exchange.background:
                     accepted = await self._acceptance.accept(exchange, request, state, deadline)
                     await self._send_accepted(exchange, accepted, request, send_and_note)
+                    state.done = Done(())  # this request is complete, although the response may not be
                     return
                 recorder = await self._memory.recall(exchange, state.principal, state.frontend, deadline)
                 turn = replace(exchange.turn, unary=not exchange.streaming)

@@ -1,12 +1,12 @@
 """The gateway's Prometheus metrics, with the names of RAGEngine's dashboards.
 
 A request is a ``success`` if its response has a status below 400 and, in the case of a chat, its answer is
-complete. All other requests are a ``failure``: refusals, incomplete answers, and requests without a response,
-because the client left.
+complete or will be generated in the background. All other requests are a ``failure``: refusals, incomplete answers,
+and requests without a response, because the client left.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -155,12 +155,14 @@ class MetricsLayer:
     Args:
         app: The inner application.
         metrics: The metrics.
+        chats: The paths of the chat routes.
         uncounted: Paths that are not counted.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, uncounted: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, chats: Collection[str], uncounted: Sequence[str]) -> None:
         self._app = app
         self._metrics = metrics
+        self._chats = frozenset(chats)
         self._uncounted = frozenset(uncounted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -178,7 +180,7 @@ class MetricsLayer:
             self._count(scope, state, time.perf_counter() - begin)
 
     def _count(self, scope: Scope, state: RequestState, seconds: float) -> None:
-        name = _name(scope)
+        name = self._name(scope)
         success = 0 < state.status < _FIRST_ERROR_STATUS
         sources = state.sources
         if name == _CHAT:
@@ -193,9 +195,9 @@ class MetricsLayer:
         if success and sources is not None:
             self._metrics.count_passages(sources)
 
-
-def _name(scope: Scope) -> str | None:
-    if "http.route" in scope:
-        return _CHAT  # only raw ASGI routes set this key
-    route = getattr(scope.get("route"), "path", "")
-    return _ROUTES.get((scope["method"], route))
+    def _name(self, scope: Scope) -> str | None:
+        """Return the RAGEngine name of a request's route, or None if RAGEngine has no metrics of the route."""
+        if scope.get("http.route") in self._chats:  # only raw ASGI routes set this key
+            return _CHAT
+        route = getattr(scope.get("route"), "path", "")
+        return _ROUTES.get((scope["method"], route))

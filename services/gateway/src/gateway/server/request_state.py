@@ -34,7 +34,8 @@ class RequestState:
         ingested_bytes: Bytes of a body that contains documents.
         dialect: Name of the dialect; empty if the route has none.
         timeline: The steps of an answer.
-        done: The last event of an answer that is complete.
+        done: The last event of an answer that is complete, or an event without steps if a background response was
+            accepted.
         sources: The passages that a retrieval without a model returned.
         embedded: The model that embedded the request's texts, and the number of their tokens.
         continues: Whether the answer continues after the client has disconnected, because its events are stored and
