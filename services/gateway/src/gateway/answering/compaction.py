@@ -165,7 +165,7 @@ def _question_messages(turn: Turn) -> tuple[Message, ...]:
 
 
 def _replaceable_messages(turn: Turn) -> tuple[Message, ...]:
-    """Return the messages that a summary can replace."""
+    """Return the messages before the question, except system messages. Only these messages can need a summary."""
     before = turn.history[: len(turn.history) - len(_question_messages(turn))]
     return tuple(message for message in before if message.role != "system")
 

@@ -39,7 +39,7 @@ class DocumentReader:
         self._checks = Checks(guardrails)
 
     async def search(self, turn: Turn, top: int, timeline: Timeline, deadline: Deadline) -> tuple[Passage, ...]:
-        """Return the best passages for the turn's question, after the detectors have judged and redacted them.
+        """Return the best passages for the turn's question, after redaction and without passages that are blocked.
 
         Raises:
             Blocked: A detector blocks the question.

@@ -52,7 +52,7 @@ SEARCH_DESCRIPTION = (
 )
 
 NOTHING_FOUND = "Nothing was found. Search with other words, or say that the documents do not contain the answer."
-NO_QUERY = "No search was run: the call has no valid query. Send a query, which is a text."
+NO_QUERY = "No search was run: the call has no valid query. Call again with a string as the query."
 NO_MORE_SEARCHES = "There are no more searches. Answer from the passages that were found."
 
 
@@ -153,7 +153,7 @@ def _instructions(turn: Turn, default: str) -> str:
 
     Args:
         turn: The turn.
-        default: The instructions without a system prompt of the request.
+        default: The instructions if the request has no system prompt.
     """
     options = turn.prompting
     lines = [default if options.system_prompt is None else options.system_prompt]

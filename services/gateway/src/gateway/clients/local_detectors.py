@@ -50,7 +50,8 @@ _ANSWER = judging.DetectionContext(judging.Direction.OUTPUT)
 _INLINE_DIVISOR = 4
 # The maximum number of pieces that the event loop judges between two pauses, even if the pieces are short.
 _MAX_INLINE_PIECES = 64
-# If detectors are too slow to judge this number of code points without a pause, the service runs them.
+# If one of the detectors is too slow to judge this number of code points without a pause, the service runs all of
+# them.
 _MIN_INLINE = 1024
 
 

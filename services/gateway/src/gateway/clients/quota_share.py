@@ -101,7 +101,7 @@ class QuotaShare(BackgroundTask):
 
     async def _receive(self, watcher: key_value.Watcher) -> None:
         while True:
-            # The watch also returns the heartbeats of this replica. Without any entry, the watch is lost.
+            # The watch also returns the heartbeats of this replica. If no entry arrives in time, the watch is lost.
             entry = await key_value.next_update(watcher, 3 * _HEARTBEAT_SECONDS)
             if entry is None:
                 continue

@@ -27,7 +27,8 @@ class Media:
         accepts_forms: Whether a request may be a form (``multipart/form-data``).
         clients_retry: Whether clients retry after a 429 or a 5xx. The gateway then uses these statuses only for
             requests that used no tokens.
-        requires_json_type: Whether a request must have the content type of JSON. Otherwise it may omit the header.
+        requires_json_type: Whether a request must have the header ``Content-Type``. Otherwise it may omit the
+            header. In both cases the gateway refuses content types other than JSON and accepted forms.
         status: Returns the HTTP status of an error for clients.
         client_error: Converts an error of the answer to the error for clients, which may hide its details.
         omits_end_on_failure: Whether the gateway omits the end marker of a stream after an error. Clients that

@@ -51,7 +51,7 @@ class Recording:
         self._records = records
         self._prices = prices
         self._unrecorded = frozenset(unrecorded)
-        # The numbers of names are limited, because callers and remote servers choose these names.
+        # The number of values of each label is limited, because callers and remote servers choose the values.
         self._tenant, self._model, self._detector = (
             metrics.BoundedLabel(),
             metrics.BoundedLabel(),
