@@ -236,6 +236,35 @@ async def test_leases_of_several_indexes_are_renewed_together() -> None:
         assert renewed == ["Upsert"] * 2
 
 
+async def test_a_renewal_after_the_last_lease_writes_nothing() -> None:
+    """A renewal waits for another one. Meanwhile the process forgets its only lease. The server would refuse a
+    write of no points, and the log would have an error.
+    """
+    async with serving() as server, opened(server, lease=30.0) as store:
+        collection = await store.create(SPEC)
+        await collection.publish()
+        await collection.mark("d")
+        arrived, may_go_on = asyncio.Event(), asyncio.Event()
+        writes = []
+
+        async def held(name: str) -> None:
+            if name == "Upsert":
+                writes.append(name)
+                arrived.set()
+                await may_go_on.wait()
+
+        server.before = held
+        first = asyncio.create_task(collection.leases.renew())
+        await arrived.wait()
+        second = asyncio.create_task(collection.leases.renew())
+        await asyncio.sleep(0)
+        collection.leases.forget(str(keys.mark_point_id(keys.collection(SPEC.tenant, SPEC.name), "d")))
+        may_go_on.set()
+        await asyncio.gather(first, second)
+        server.before = None
+        assert writes == ["Upsert"]
+
+
 @pytest.mark.parametrize("generation", [0, 5], ids=["new", "replaced"])
 async def test_a_late_record_does_not_bring_back_a_document(generation: int) -> None:
     """A process pauses before it writes a record. Meanwhile another one removes the document and its passages. In

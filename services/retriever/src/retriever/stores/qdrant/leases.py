@@ -174,12 +174,12 @@ class Leases:
         await self._renew([lease for lease in self._held.values() if lease.until])
 
     async def _renew(self, leases: list[Lease]) -> None:
-        if not leases:
-            return
         async with self._renewing:
             began, until = time.monotonic(), self._expiry()
             # Do not restore leases that were given up meanwhile.
             held = [lease for lease in leases if self._held.get(lease.id) is lease]
+            if not held:
+                return  # the server refuses a write of no points
             holder = schema.has_facts(schema.holder_fact(self.holder))
             with contextlib.suppress(DeadlineExceeded, Unavailable):
                 # A lease that another process took over and gave up again must remain lost.
