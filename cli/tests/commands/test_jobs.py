@@ -52,6 +52,15 @@ def test_jobs_are_cancelled(gateway: Any, cli: Callable[..., Any]) -> None:
     assert json.loads(again.stdout) == {"id": "job-1", "cancelled": False, "message": "The job is over."}
 
 
+@pytest.mark.usefixtures("jobs")
+def test_a_cancellation_that_fails_keeps_the_earlier_outcomes(gateway: Any, cli: Callable[..., Any]) -> None:
+    """If the gateway fails, the command ends, after it has printed which jobs it had cancelled."""
+    gateway.failing = {"job-2"}
+    result = cli("jobs", "cancel", "job-3", "job-2", "job-1", "--url", gateway.url)
+    assert (result.exit_code, result.stdout) == (1, "cancelled: job-3\n")
+    assert "An internal error." in result.stderr
+
+
 def test_lanes(gateway: Any, cli: Callable[..., Any]) -> None:
     """The command prints a row for each lane, or an object with --json."""
     rows = cli("jobs", "lanes", "--url", gateway.url).stdout.splitlines()

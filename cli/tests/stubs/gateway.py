@@ -55,6 +55,7 @@ class Gateway:
         passages: The passages of each document.
         removed: The names of removed documents.
         dead: The ids of dead letters.
+        failing: The ids of jobs whose cancellation fails with 500.
         holds_jobs: Whether jobs stop before their last state.
         pictures: The names of the uploads that request pictures of their pages.
         responses: The responses by id, the newest first.
@@ -77,6 +78,7 @@ class Gateway:
         self.passages: list[str] = []
         self.removed: list[str] = []
         self.dead: list[str] = []
+        self.failing: set[str] = set()
         self.responses: dict[str, dict[str, Any]] = {}
         self.holds_jobs = False
         self.pictures: list[str] = []
@@ -249,6 +251,8 @@ class Gateway:
 
     async def _cancel(self, request: Request) -> Response:
         job_id = request.path_params["job_id"]
+        if job_id in self.failing:
+            return JSONResponse({"detail": "An internal error."}, status_code=500)
         if job_id not in self._jobs:
             return JSONResponse({"detail": f"No such job: '{job_id}'."}, status_code=404)
         name, states = self._jobs[job_id]

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 from causeway.cli import render
 from causeway.cli.answers import Job
-from causeway.cli.errors import RequestRefused, UsageError
-from causeway.cli.library import Library, run_with_library
+from causeway.cli.errors import UsageError
+from causeway.cli.library import run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
+from causeway.cli.outcomes import act_on_each
 
 
 class JobState(enum.StrEnum):
@@ -167,32 +168,13 @@ def cancel(
 
     Searches find no text of a cancelled job. The exit code is 1 if a job has already ended or does not exist.
     """
-
-    async def cancel_all(library: Library) -> list[tuple[str, Job | RequestRefused]]:
-        return [(job_id, await _cancelled(library, job_id)) for job_id in job_ids]
-
-    found = run_with_library(url, data_dir, api_key, cancel_all)
-    out = render.console()
-    for job_id, outcome in found:
-        refused = isinstance(outcome, RequestRefused)
-        if as_json:
-            entry = {"id": job_id, "cancelled": not refused, "message": str(outcome) if refused else None}
-            render.json_line(out, entry)
-        elif refused:
-            render.line(out, f"{job_id}: {outcome}", "red")
-        else:
-            render.line(out, f"cancelled: {job_id}")
-    if any(isinstance(outcome, RequestRefused) for _, outcome in found):
+    if not run_with_library(
+        url,
+        data_dir,
+        api_key,
+        lambda library: act_on_each(job_ids, library.cancel, "cancelled", as_json=as_json),
+    ):
         raise typer.Exit(1)
-
-
-async def _cancelled(library: Library, job_id: str) -> Job | RequestRefused:
-    try:
-        return await library.cancel(job_id)
-    except RequestRefused as error:
-        if error.status not in (404, 409):
-            raise
-        return error
 
 
 def _show(found: Sequence[dict[str, Any]], nothing: str, limit: int, *, as_json: bool) -> None:

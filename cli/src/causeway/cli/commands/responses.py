@@ -1,14 +1,13 @@
 """``causeway responses``: lists, cancels and deletes the stored responses of all users."""
 
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 from causeway.cli import render
 from causeway.cli.confirmation import Yes, confirmed
-from causeway.cli.errors import RequestRefused
-from causeway.cli.library import Library, run_with_library
+from causeway.cli.library import run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
+from causeway.cli.outcomes import act_on_each
 
 Limit = Annotated[
     int,
@@ -101,12 +100,13 @@ def cancel(
     Their users can still read the partial texts. The exit code is 1 if a response has already ended, does not run
     in the background, or is unknown.
     """
-
-    async def stop(library: Library, response_id: str) -> None:
-        await library.cancel_response(response_id)
-
-    found = run_with_library(url, data_dir, api_key, lambda library: _for_each(library, response_ids, stop))
-    _show_results(found, "cancelled", as_json=as_json)
+    if not run_with_library(
+        url,
+        data_dir,
+        api_key,
+        lambda library: act_on_each(response_ids, library.cancel_response, "cancelled", as_json=as_json),
+    ):
+        raise typer.Exit(1)
 
 
 def delete(
@@ -126,41 +126,12 @@ def delete(
     if not yes and not confirmed(f"Delete {subject} irrevocably?", f"use --yes to delete {subject}"):
         raise typer.Exit(1)
 
-    async def remove(library: Library, response_id: str) -> None:
-        await library.delete_response(response_id)
-
-    found = run_with_library(url, data_dir, api_key, lambda library: _for_each(library, response_ids, remove))
-    _show_results(found, "deleted", as_json=as_json)
-
-
-async def _for_each(
-    library: Library, response_ids: Sequence[str], act: Callable[[Library, str], Awaitable[None]]
-) -> list[tuple[str, str]]:
-    """Call a function for each response; return each id with the reason of its refusal, or an empty text."""
-    found = []
-    for response_id in response_ids:
-        try:
-            await act(library, response_id)
-        except RequestRefused as error:
-            if error.status not in (404, 409):
-                raise
-            found.append((response_id, str(error)))
-        else:
-            found.append((response_id, ""))
-    return found
-
-
-def _show_results(found: Sequence[tuple[str, str]], done: str, *, as_json: bool) -> None:
-    out = render.console()
-    for response_id, refused in found:
-        if as_json:
-            entry = {"id": response_id, done: not refused, "message": refused or None}
-            render.json_line(out, entry)
-        elif refused:
-            render.line(out, f"{response_id}: {refused}", "red")
-        else:
-            render.line(out, f"{done}: {response_id}")
-    if any(refused for _, refused in found):
+    if not run_with_library(
+        url,
+        data_dir,
+        api_key,
+        lambda library: act_on_each(response_ids, library.delete_response, "deleted", as_json=as_json),
+    ):
         raise typer.Exit(1)
 
 
