@@ -185,8 +185,8 @@ class Settings(OriginalSettings, IdentitySettings):
     index_timeout: float = Field(
         300.0,
         gt=0,
-        description="Maximum seconds that POST /index waits until its documents are stored. After this time, it "
-        "responds with the job, which continues.",
+        description="Maximum seconds that POST /index and POST /indexes/{index}/documents wait until their "
+        "documents are stored. After this time, they respond with the job, which continues.",
     )
     max_body_bytes: int = Field(4 * MEBI, gt=0, description="Maximum bytes of a request's body.")
     ingest_urls: UrlPatterns = Field(

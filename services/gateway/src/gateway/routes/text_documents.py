@@ -111,8 +111,8 @@ def router(
     async def index_documents(request: Request) -> Response:
         """Add documents, each under its `doc_id` or the SHA-256 of its text in hex.
 
-        If a document with the same text exists, only its metadata changes. Otherwise the new document replaces the
-        existing one.
+        If a document with the same id and text exists, only its metadata changes. A document with the same id and
+        another text is replaced.
         """
         with Spool() as spool:
             principal, job, positions = await accept(request, spool, None)
