@@ -52,7 +52,7 @@ async def served() -> AsyncIterator[Served]:
 
 @pytest.fixture
 def log() -> Any:
-    """Return the log's events as a list, with their members."""
+    """Capture the log of the test, and yield the list of its entries."""
     with structlog.testing.capture_logs() as entries:
         yield entries
 

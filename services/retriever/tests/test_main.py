@@ -1,12 +1,14 @@
 """The process starts, serves, and drains on SIGTERM. All data survive a restart."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import aiohttp
 import numpy as np
 import pytest
 from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
@@ -21,8 +23,6 @@ from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.principal import LOCAL
 
-pytestmark = pytest.mark.slow  # each test starts processes
-
 TEXTS = [
     "Ferries to Kelsay leave every hour from the north pier.",
     "Dogs travel free of charge if they are kept on a lead.",
@@ -32,7 +32,7 @@ ME = LOCAL.to_proto()
 SERVICE = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 
 
-async def start(data: Path, port: int) -> asyncio.subprocess.Process:
+async def start(data: Path, port: int, **settings: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -43,10 +43,21 @@ async def start(data: Path, port: int) -> asyncio.subprocess.Process:
             "CAUSEWAY_RETRIEVER_PORT": str(port),
             "CAUSEWAY_RETRIEVER_LOCK_SECONDS": "300",
             "CAUSEWAY_LOG_FORMAT": "json",
+            **settings,
         },
         stderr=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
     )
+
+
+async def wait_for_metric(name: str, port: int) -> None:
+    async with aiohttp.ClientSession() as http, asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
+                    if name in await response.text():
+                        return
+            await asyncio.sleep(0.05)
 
 
 async def messages(texts: Sequence[str]) -> list[retriever_pb2.UpsertRequest]:
@@ -76,9 +87,10 @@ async def messages(texts: Sequence[str]) -> list[retriever_pb2.UpsertRequest]:
     ]
 
 
+@pytest.mark.slow  # starts processes
 async def test_the_process_serves_and_restarts(tmp_path: Path) -> None:
-    """With the real model, a question finds its passage. After SIGTERM the process exits with status 0. A second
-    process has all documents.
+    """With the real model, questions find their passages. After SIGTERM the process exits with status 0. In a
+    second process, the same questions find the same passages.
     """
     (port,) = free_ports(1)
     questions = {"Can I bring my pet?": TEXTS[1], "crossing during a storm": TEXTS[2]}
@@ -100,18 +112,27 @@ async def test_the_process_serves_and_restarts(tmp_path: Path) -> None:
         assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
+@pytest.mark.slow  # starts processes
 async def test_a_successor_takes_over(tmp_path: Path) -> None:
-    """A second process waits for the store and serves it after the first has ended. SIGTERM ends a third one."""
-    first, second, third = free_ports(3)
+    """A second process waits for the store and serves it after the first has ended. SIGTERM ends a third process
+    that waits.
+    """
+    first, second, third, *metrics_ports = free_ports(5)
+    rerankers = tmp_path / "rerankers.yaml"
+    rerankers.write_text("rerankers:\n- {name: r, kind: http, url: http://127.0.0.1:1, model: m}\n")
     old = await start(tmp_path, first)
     async with open_channel(f"127.0.0.1:{first}", [SERVICE]) as channel:
         await asyncio.wait_for(channel.channel_ready(), 60)
         stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
         await rpc.client_stream(stub.Upsert, await messages(TEXTS), "Upsert", Deadline.after(120))
-    new, stopped = await start(tmp_path, second), await start(tmp_path, third)
-    await asyncio.wait((asyncio.create_task(stopped.wait()),), timeout=5)
+    new, stopped = [
+        await start(tmp_path, port, CAUSEWAY_METRICS_PORT=str(metrics_port), CAUSEWAY_RERANKERS_FILE=str(rerankers))
+        for port, metrics_port in zip((second, third), metrics_ports, strict=True)
+    ]
+    for metrics_port in metrics_ports:
+        await wait_for_metric("causeway_reranker_resting", metrics_port)  # created just before the store opens
     stopped.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(stopped.wait(), 60) in (0, -signal.SIGTERM)
+    assert await asyncio.wait_for(stopped.wait(), 60) == 0
     assert new.returncode is None
     old.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(old.wait(), 60) == 0

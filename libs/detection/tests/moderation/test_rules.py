@@ -126,6 +126,8 @@ def test_a_redaction_changes_only_the_redacted_spans(text: str, spans: list[tupl
     ],
 )
 def test_the_rest_of_a_cut_word_is_not_a_word(text: str, replacement: str, expected: str) -> None:
-    """If a redaction cuts a word, the rest of the word does not become a finding."""
+    """If a redaction cuts a word, an underscore joins the rest of the word and the replacement, so that the rest is
+    not a separate word. An empty replacement, or a word as the replacement, needs no underscore.
+    """
     start = text.index("tern")
     assert redact(text, [_finding(start, start + 4, replacement=replacement)]) == expected
