@@ -4,15 +4,16 @@ The rules simplify the sentence boundaries of Unicode (UAX #29, section 5):
 
 * ``.``, ``!``, ``?`` and ``…`` end a sentence if white space or a script without spaces follows. Closing quotes and
   brackets belong to the sentence that they close.
-* A full stop does not end a sentence after an abbreviation, an initial or the number of a list item. It also does
-  not end a sentence before a lower-case letter.
-* The punctuation of scripts without spaces, and of Devanagari, Arabic, Burmese, Khmer, Ethiopic and Armenian,
-  always ends a sentence.
+* A full stop does not end a sentence after an abbreviation, an initial or the number of a list item.
+* ``.`` and ``…`` do not end a sentence before a lower-case letter. Nor do ``!`` and ``?`` with a closing quote or
+  bracket after them: ``"Really?" he asked.``
+* The full stops, question marks and exclamation marks of scripts without spaces, and of Devanagari, Arabic,
+  Burmese, Khmer, Ethiopic and Armenian, always end a sentence.
 * A line break does not end a sentence if the next line begins with a lower-case letter. All other line breaks and
   all blank lines end a sentence.
 
-White space between two sentences belongs to the second sentence. A splitter therefore reports a sentence when it
-has read the beginning of the next word.
+White space between two sentences belongs to the second sentence. Most rules depend on the text after a mark, so a
+splitter reports a sentence only when it has read the beginning of the next word.
 """
 
 import re
@@ -38,7 +39,7 @@ _WORD = re.compile(r"\S+\Z")
 _NUMBER = re.compile(r"[+\u2212-]?[\d$\u00a3\u20ac\u00a5]")
 _LOOK_BEHIND = 24  # code points before a full stop: the longest abbreviation, with brackets before it
 _LOOK_AHEAD = 8  # code points after a mark's white space: quotes and brackets, then the first letter
-# Scripts without spaces: U+2E80 to U+9FFF, Hangul, full-width forms.
+# East Asian scripts, most of which have no spaces: U+2E80 to U+9FFF, Hangul, full-width forms.
 _UNSPACED = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]")
 
 

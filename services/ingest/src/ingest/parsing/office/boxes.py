@@ -35,7 +35,10 @@ def _columns(boxes: Sequence[Box], indexes: Sequence[int]) -> list[list[int]]:
 
 
 def _bands(boxes: Sequence[Box], indexes: Sequence[int]) -> list[list[int]]:
-    """Return bands of boxes from top to bottom. Consecutive rows with the same columns form one band."""
+    """Return bands of boxes from top to bottom.
+
+    A row joins the band above it if one of the two has several columns, and both together still have several.
+    """
     bands: list[list[int]] = []
     for row in _groups(indexes, lambda index: (boxes[index].top, boxes[index].bottom)):
         is_divided = bands and max(len(_columns(boxes, band)) for band in (bands[-1], row)) > 1

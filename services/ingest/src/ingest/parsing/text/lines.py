@@ -6,15 +6,14 @@ from dataclasses import dataclass
 COLUMN = " | "
 """Separates the cells of a row."""
 HYPHEN = "\ufffe"
-"""The end of a line whose last word is divided, at a hyphen of the word or by hyphenation."""
+"""Replaces the hyphen at the end of a line. The hyphen may belong to the word, or only divide it."""
 SAME_ROW = 0.3
 """Baselines that differ by less than this, as a multiple of the font size, are in the same row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of text, or a part of a line that a gap separates. Lengths are in any unit; the vertical axis points
-    up.
+    """A line of text, or one part of a line with wide gaps. Lengths are in any unit; the vertical axis points up.
 
     Attributes:
         text: The text, without white space at the ends.
@@ -23,7 +22,8 @@ class Line:
         baseline: Vertical position of the baseline.
         size: Font size; in a picture, the height of the letters.
         is_bold: Whether the text is bold.
-        parts: The parts of the line, if it has gaps that are wide for words but narrow for cells; otherwise empty.
+        parts: The parts of the line between gaps that are wider than a space but narrower than the usual gap
+            between cells; empty if it has no such gaps. In the header of a table, each part may be a cell.
     """
 
     text: str
