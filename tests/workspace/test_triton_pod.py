@@ -84,7 +84,7 @@ def backend(tmp_path: Path) -> Path:
 
 def test_triton_starts_with_the_mounted_files(backend: Path, tmp_path: Path) -> None:
     """With the arguments of its container, Triton reads the mounted model repository, and the model `llm` becomes
-    ready.
+    ready. Its configuration has the context window of the mounted file and the members that the backend adds.
     """
     cluster = build("prod-gpu")
     (container,) = cluster.pods["triton"]["containers"]
