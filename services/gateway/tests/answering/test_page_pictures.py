@@ -57,7 +57,10 @@ def notes(context: Any) -> list[str]:
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_the_model_sees_the_pages(ask: Any, fakes: Any, stage: str) -> None:
-    """The model gets the pictures with their names after the question, and the client gets the same pictures."""
+    """The model gets the pictures with their names after the question, and the client gets the same pictures.
+
+    The prompt in the thoughts has a placeholder for a picture.
+    """
     context = await ask(OVERRIDES, stage)
     text, *others = parts(fakes)
     assert text["text"].startswith("the ferry?\n\nSources:\nguide-1.pdf#page=1: The ferry leaves at nine.")
@@ -98,7 +101,10 @@ async def test_without_a_request_there_are_no_pictures(ask: Any, fakes: Any, ove
     [{"use_gpt4v": True, "gpt4v_input": "images"}, {"send_image_sources": True, "send_text_sources": False}],
 )
 async def test_pictures_instead_of_text(ask: Any, fakes: Any, overrides: dict[str, Any]) -> None:
-    """A page without a picture keeps its text. The data points have all texts."""
+    """The model gets the picture of a page instead of its text. A page without a picture keeps its text.
+
+    The data points have all texts.
+    """
     plain = replace(fakes.retriever.indexes["docs"][1], has_pictures=False)
     fakes.retriever.indexes["docs"][1] = plain
     context = await ask(overrides)

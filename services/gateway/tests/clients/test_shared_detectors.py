@@ -100,9 +100,12 @@ def changed(change: Callable[[Service], None]) -> Service:
     ids=["other-library", "replaced", "removed", "older-service", "requested", "wrong", "slow", "none"],
 )
 async def test_the_service_runs_all_other_detectors(service: Service, detectors: list[Detector]) -> None:
-    """The service judges if a detector differs, is missing, is named by the request, is invalid, or is slow."""
+    """The service judges if a detector differs, is missing, is named by the request, is invalid, or is slow.
+
+    It also judges if it reports no limits, or if the set has no detectors.
+    """
     async with sharing(service) as shared:
-        assert shared.ready([WORDS]) is None
+        assert shared.ready([WORDS]) is None  # without a request with a policy, the list is not requested
         await wait_until_compiled(service, shared, detectors)
         assert shared.ready(detectors) is None
 
@@ -129,14 +132,16 @@ async def test_changed_limits_compile_the_detectors_again() -> None:
 
 
 async def test_an_old_list_is_not_used() -> None:
-    """Without a recent list, the gateway leaves the judging to the service. The next list is used at once."""
+    """Without a recent list, the service judges. With the next list, the gateway uses its compiled detectors."""
     service = Service(regex=digest())
-    async with sharing(service, age=0.5) as shared:
+    async with sharing(service, age=0.2) as shared:
         await eventually(lambda: shared.ready([EMAIL]) is not None)
+        compiled = shared._compiled[EMAIL,]
         service.down = True
         await eventually(lambda: shared.ready([EMAIL]) is None)
         service.down = False
         await eventually(lambda: shared.ready([EMAIL]) is not None)
+        assert shared._compiled[EMAIL,] is compiled
 
 
 async def test_a_library_that_cannot_be_loaded_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,10 +175,10 @@ async def test_the_number_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(shared_detectors, "_MAX_SETS", 2)
     service = Service(regex=digest())
     async with sharing(service) as shared:
-        for threshold in (b"0.1", b"0.2", b"0.3"):
-            detectors = [replace(EMAIL, params_json=b'{"regex":["email"],"threshold":' + threshold + b"}")]
+        sets = [(replace(EMAIL, action=action),) for action in Action]
+        for detectors in sets:
             await eventually(lambda detectors=detectors: shared.ready(detectors) is not None)  # type: ignore[misc]  # bound now
-        assert len(shared._compiled) == 2  # the bound itself
+        assert list(shared._compiled) == sets[1:]
 
 
 async def test_a_set_that_cannot_be_compiled_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:

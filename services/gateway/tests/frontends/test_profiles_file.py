@@ -2,12 +2,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from causeway_testing.servers import eventually
 from gateway.dialects.rag_chat import overrides
 from gateway.domain import Action, Detector, Detectors, Policy
 from gateway.frontends.profile_entry import AllowEntry, ProfileEntry
-from gateway.frontends.profiles import Frontend, GuardrailsWire
+from gateway.frontends.profiles import Audit, Frontend, GuardrailsWire
 from gateway.frontends.profiles_file import FrontendsFile, GatewayProperties, Profiles, parse
+from gateway.frontends.response_policy import ResponsePolicy, UnknownTools
 from gateway.frontends.snapshot import Frontends
 from gateway.routes.table import route_table
 from servicekit.errors import InvalidRequest, Unavailable
@@ -33,10 +35,19 @@ frontends:
     detectors:
       output: [{id: pii, action: redact, params: {types: [email]}}]
     blocked_message: Ask us.
-    allow: {indexes: [minutes], models: any, prompt_template: true}
+    allow: {indexes: [minutes], models: any, detectors: [pii], prompt_template: true, chat_template: true}
     enforce_access: true
     keys: [page]
     guardrails_wire: orchestrator
+    audit: required
+    audit_text: true
+    priority: batch
+    responses: requested
+    on_revoked: keep
+    searches: 2
+    unknown_tools: refuse
+    citations: links
+    memory: session
   - {name: bare, mount: bare}
 """
 
@@ -46,7 +57,10 @@ def read(raw: bytes) -> tuple[Frontend, ...]:
 
 
 def test_every_key_of_a_profile_is_read() -> None:
-    """Every key of a profile is read."""
+    """Every key of a profile is read, except the keys that have tests of their own."""
+    written = yaml.safe_load(FULL)["frontends"][0]
+    assert written.keys() == ProfileEntry.model_fields.keys() - {"policy", "retrieval", "assistants", "mcp"}
+    assert written["allow"].keys() == AllowEntry.model_fields.keys()
     assert read(FULL)[0] == Frontend(
         name="help",
         mount="help",
@@ -65,10 +79,21 @@ def test_every_key_of_a_profile_is_read() -> None:
         answers_blocked=True,
         indexes=frozenset({"minutes"}),
         models=None,
+        allowed_detectors=frozenset({"pii"}),
         allows_prompt_template=True,
+        allows_chat_template=True,
         enforce_access=True,
         keys=frozenset({"page"}),
         guardrails_wire=GuardrailsWire.ORCHESTRATOR,
+        audit=Audit.REQUIRED,
+        audit_text=True,
+        is_batch=True,
+        responses=ResponsePolicy.REQUESTED,
+        hides_revoked=False,
+        max_searches=2,
+        unknown_tools=UnknownTools.REFUSE,
+        links_citations=True,
+        memory=True,
     )
 
 
@@ -160,8 +185,8 @@ def test_an_invalid_file_is_refused_with_line_and_key(text: str, message: str) -
 
 @pytest.mark.parametrize("name", sorted(overrides.KNOWN - {"index", "model", "prompt_template", "detectors"}))
 def test_each_setting_can_be_a_default(name: str) -> None:
-    """A profile's override is checked like a setting of a request."""
-    with pytest.raises(BadFile, match=rf"overrides\.{name}: "):
+    """A profile can set the default of a request's setting. A wrong value is refused."""
+    with pytest.raises(BadFile, match=rf"overrides\.{name}: (?!This setting does not exist)"):
         read(f"frontends: [{{name: a, mount: a, overrides: {{{name}: {{}}}}}}]".encode())
 
 
@@ -230,7 +255,10 @@ def test_a_profile_can_name_a_policy() -> None:
 
 
 def test_a_profile_can_name_the_policy_of_the_service() -> None:
-    """Requests are refused until the service's policy is known. Its changes are used."""
+    """Requests are refused until the service's policy is known.
+
+    Then its detectors apply, and its message is used if the profile has none.
+    """
     file, now = read(POLICIES), [None, Policy(Detectors(output=(Detector("pii", Action.BLOCK),)), "Blocked.")]
     profiles = Profiles(BASE, Detectors, lambda: file, lambda: now[0])
     for name in ("c", "d"):
@@ -253,7 +281,7 @@ def named(frontends: Frontends, mount: str) -> Frontend:
 
 
 def test_a_profile_called_default_replaces_the_deployments() -> None:
-    """Without a profile `default`, the deployment's settings apply."""
+    """A profile `default` replaces the deployment's settings. Without it, they apply."""
     assert Profiles(BASE, Detectors)().default == BASE
     named = read(b"frontends: [{name: default, index: other}, {name: a, mount: a}]")
     frontends: Frontends = Profiles(BASE, Detectors, lambda: named)()

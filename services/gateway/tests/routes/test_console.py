@@ -54,7 +54,10 @@ async def test_only_browsers_get_the_page(files: Path) -> None:
 
 
 async def test_the_policy_allows_only_own_resources(files: Path) -> None:
-    """The policy allows only own scripts and styles, and connections to the gateway and the token issuers."""
+    """The policy allows only own scripts and styles, and connections to the gateway and the token issuers.
+
+    No page may frame the console.
+    """
     async with client(files) as http:
         page = await http.get("/", headers={"accept": "text/html"})
     rules = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
@@ -87,17 +90,22 @@ async def test_files_with_a_hash_are_cached_forever(files: Path) -> None:
     ["nothing.js", "../secret.js", "%2e%2e/secret.js", "..%2fsecret.js", "sample", "index-AbCd_-12.js.gz", ""],
 )
 async def test_other_paths_are_not_found(files: Path, path: str) -> None:
-    """A path without a built file gets the status 404."""
+    """Other files, folders and compressed copies get the status 404."""
     async with client(files) as http:
         assert (await http.get(f"/console/{path}")).status_code == 404
 
 
-async def test_without_the_setting_there_is_no_page(fakes: Any, settings: Settings) -> None:
-    """Without the setting, the root and the console return 404."""
-    transport = httpx.ASGITransport(build_app(settings, fakes.services()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
-        answers = [await http.get(path, headers={"accept": "text/html"}) for path in ("/", "/console/index.js")]
-    assert [answer.status_code for answer in answers] == [404, 404]
+@pytest.mark.parametrize(("setting", "status"), [(True, 200), (False, 404)])
+async def test_the_setting_turns_the_page_on(
+    files: Path, fakes: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch, setting: bool, status: int
+) -> None:
+    """With the setting, the gateway serves the page and its files. Without it, their paths return 404."""
+    built = console._files_by_path(files)
+    monkeypatch.setattr(console, "_files_by_path", lambda _: built)
+    app = build_app(settings.model_copy(update={"console": setting}), fakes.services())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8080") as http:
+        for path in ("/", "/console/index-AbCd_-12.js"):
+            assert (await http.get(path, headers={"accept": "text/html"})).status_code == status
 
 
 def test_a_missing_page_prevents_the_start(tmp_path: Path) -> None:

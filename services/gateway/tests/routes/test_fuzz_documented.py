@@ -161,7 +161,7 @@ def document() -> dict[str, Any]:
 @pytest.mark.timeout(0)  # the number of examples determines the time
 @pytest.mark.parametrize("route", ROUTES)
 def test_any_request_is_answered_or_refused(route: str, document: dict[str, Any], fakes: Any) -> None:
-    """Each request gets a status that the document names, and each error has a message."""
+    """Each request gets a status that the document names, and each error has a JSON body that is not empty."""
     method, path = route.split(" ")
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000, upload_timeout=0.01), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -1,5 +1,6 @@
 """The routes of one document, over fakes."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -10,11 +11,18 @@ from gateway.domain.documents import AccessChange, StoredDocument
 PATH = "/indexes/docs/documents"
 
 
-async def test_passages_of_a_document_are_listed(client: httpx.AsyncClient) -> None:
-    """Passages of a document are listed in order with their citations, together with the document."""
+async def test_passages_of_a_document_are_listed(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Passages of a document are listed in order with their citations, together with the document.
+
+    A request can choose a part of the list.
+    """
+    passages = fakes.retriever.indexes["docs"]
+    passages.append(replace(passages[0], id="p0", text="It returns at ten."))
     page = (await client.get(f"{PATH}/d1/passages")).json()
-    assert page["total"] == 1
-    assert page["passages"] == [
+    assert page["total"] == 2
+    first, second = page["passages"]
+    assert (second["id"], second["number"], second["text"]) == ("p0", 1, "It returns at ten.")
+    assert [first] == [
         {
             "id": "p1",
             "number": 0,
@@ -25,7 +33,9 @@ async def test_passages_of_a_document_are_listed(client: httpx.AsyncClient) -> N
         }
     ]
     assert (page["document"]["document_id"], page["document"]["oids"]) == ("d1", [])
-    assert (await client.get(f"{PATH}/d1/passages?offset=1")).json()["passages"] == []
+    for part, expected in (("offset=1", [second]), ("limit=1", [first]), ("offset=2", [])):
+        listed = (await client.get(f"{PATH}/d1/passages?{part}")).json()
+        assert (listed["passages"], listed["total"]) == (expected, 2)
 
 
 async def test_ids_may_have_slashes(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -92,9 +102,9 @@ async def test_the_access_list_of_a_document_is_changed(client: httpx.AsyncClien
 async def test_invalid_access_lists_are_refused(
     client: httpx.AsyncClient, fakes: Any, document: str, access: Any, status: int
 ) -> None:
-    """An invalid access list is refused, and nothing is queued.
+    """An invalid access list or an unknown document is refused, and nothing is queued.
 
-    Both lists are required, because a missing list would give all callers access.
+    Both lists are required, because a missing list would give all callers access. Two empty lists are valid.
     """
     stored = StoredDocument("hidden", "b.md", "text/plain", "a" * 64, 1, 0.0)
     fakes.retriever.documents["docs"] = [FakeDocument(stored, ("ann",))]

@@ -164,7 +164,7 @@ def test_a_long_value_is_shortened_in_the_message() -> None:
 
 @pytest.mark.parametrize("name", ["a/b", "../etc", "-a", ".a", "a b", "ü", "x" * 129, "a\n", "*"])
 def test_invalid_index_names_are_refused(name: str) -> None:
-    """The gateway checks the name before all other members, and names the field."""
+    """The gateway checks the name before the messages and the options, and names the field."""
     error = refused({"messages": 1, "context_token_ratio": 7, "index_name": name})
     assert error.message.startswith("Invalid index name")
     assert error.field == "index_name"
@@ -189,7 +189,7 @@ def test_valid_index_names(name: str) -> None:
     ],
 )
 def test_an_unknown_index_is_reported_first(wrong: dict[str, Any]) -> None:
-    """The pipeline raises any other error only after it has checked that the index exists."""
+    """The parser defers an error of the messages or the options, so that the pipeline checks the index first."""
     turn = parse({"messages": [USER], "index_name": "docs", "stream": True} | wrong)
     assert turn.original.deferred_error is not None
     assert (turn.original.required_indexes, turn.retrieval.indexes) == (("docs",), ())
@@ -252,7 +252,7 @@ def test_a_ratio_within_its_bounds(ratio: float | None) -> None:
     ],
 )
 def test_messages_that_cannot_be_searched_for(messages: Any, message: str) -> None:
-    """The gateway refuses messages without a question, with RAGEngine's error messages."""
+    """The gateway refuses malformed messages and messages without a question, with RAGEngine's error messages."""
     error = refused({"messages": messages, "index_name": "docs"})
     assert error.message == message
     assert (error.field or "").startswith("messages")

@@ -60,7 +60,10 @@ def roles(fakes: Any) -> list[str]:
 async def test_a_chat_without_an_index_name_searches_the_profiles_index(
     client: httpx.AsyncClient, fakes: Any, path: str
 ) -> None:
-    """The gateway searches the profile's index, on every OpenAI-compatible route."""
+    """The gateway searches the profile's index, on every OpenAI-compatible route.
+
+    The model gets the profile's prompt and overrides. A parameter of the request replaces that of the profile.
+    """
     body = await ask(client, f"/help{path}", temperature=0.9)
     assert fakes.retriever.queries == [QUESTION]
     if not path.endswith("detection"):  # its answers have the guardrails orchestrator's members
@@ -83,7 +86,10 @@ async def test_a_profile_is_chosen_by_host(client: httpx.AsyncClient, fakes: Any
 
 
 async def test_an_empty_name_switches_retrieval_off(client: httpx.AsyncClient, fakes: Any) -> None:
-    """An empty index name disables retrieval. The profile's prompt and overrides still apply."""
+    """An empty index name disables retrieval. The profile's prompt and overrides still apply.
+
+    The request's limit of tokens replaces that of the profile, even if it has the other name.
+    """
     body = await ask(client, f"/help{PATHS[0]}", index_name="", max_completion_tokens=7)
     assert body.get("source_nodes") is None
     assert fakes.retriever.queries == []

@@ -137,12 +137,6 @@ def test_the_first_chunk_has_the_sources() -> None:
     assert not any("source_nodes" in chunk for chunk in chunks[1:-1])
 
 
-def test_a_stream_without_an_index_has_no_sources() -> None:
-    """No chunk has a member `source_nodes`."""
-    chunks = stream(exchange(index=""), [CONTEXT, Delta(0, "a"), Finish(0, "stop")], [DONE])
-    assert not any("source_nodes" in chunk for chunk in chunks[:-1])
-
-
 def test_the_last_chunk_has_the_times() -> None:
     """The chunk with the finish or, if there is one, the chunk with the usage has the times."""
     script: list[Batch] = [[CONTEXT, Delta(0, "a")], [Finish(0, "stop"), Usage(1, 2)], [DONE]]
@@ -220,13 +214,6 @@ def test_a_later_start_adds_members() -> None:
     assert "system_fingerprint" not in chunks[0]
     assert chunks[2]["system_fingerprint"] == "fp"
     assert chunks[2]["model"] == "asked"
-
-
-def test_a_streamed_pass_through_remains_unchanged() -> None:
-    """The chunks are sent byte for byte without times, and the end marker once."""
-    raw = exchange(index="").render([Chunk(b'{"x":1.50}'), Chunk(b'{"error_like":{}}')])
-    raw += exchange(index="").render([DONE])
-    assert raw == b'data: {"x":1.50}\n\ndata: {"error_like":{}}\n\ndata: [DONE]\n\n'
 
 
 def test_an_answer_in_one_piece_instead_of_a_stream() -> None:
@@ -367,14 +354,6 @@ def test_an_empty_answer_has_an_empty_content() -> None:
     assert body["choices"][0]["message"]["content"] == ""
 
 
-def test_a_pass_through_in_one_piece_remains_unchanged() -> None:
-    """The answer of a pass-through is sent byte for byte."""
-    answer = exchange(streaming=False, index="")
-    answer.add_events([Completion(b' {"a" : 1.50}\n')])
-    answer.add_events([DONE])
-    assert answer.complete() == b' {"a" : 1.50}\n'
-
-
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
@@ -401,11 +380,11 @@ def test_an_answer_without_a_search_has_no_sources() -> None:
     turn = Turn(LOCAL, "q")
     for names_index in (True, False):
         answer = OpenAiExchange(turn, streaming=False, has_source_nodes=names_index)
-        body = whole(answer, [Context("", (), (), ()), Delta(0, "a"), Finish(0, "stop"), DONE])
+        body = whole(answer, [CONTEXT, Delta(0, "a"), Finish(0, "stop"), DONE])
         assert body.get("source_nodes", "none") == (None if names_index else "none")
         first, *others = stream(
             OpenAiExchange(turn, streaming=True, has_source_nodes=names_index),
-            [Delta(0, "a"), Finish(0, "stop")],
+            [CONTEXT, Delta(0, "a"), Finish(0, "stop")],
             [DONE],
         )
         assert first.get("source_nodes", "none") == (None if names_index else "none")
@@ -504,20 +483,20 @@ async def test_a_model_servers_refusal_reaches_the_client(fakes: Any, openai: As
 
 async def test_a_pass_through_over_http_remains_unchanged(fakes: Any, http: httpx.AsyncClient) -> None:
     """The model gets the request's bytes, and the client the answer's bytes and a server timing."""
-    fakes.generator.script = [[Completion(b'{"x":1.50}')]]
+    fakes.generator.script = [[Completion(b' {"x" : 1.50}\n')]]
     body = b'{"model" : "m", "messages":"any text"}'
     response = await http.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
     assert fakes.generator.prompts[0].passthrough_json == body
-    assert response.content == b'{"x":1.50}'
+    assert response.content == b' {"x" : 1.50}\n'
     assert "generate;dur=" in response.headers["server-timing"]
 
 
 async def test_a_streamed_pass_through_over_http(http: httpx.AsyncClient, fakes: Any) -> None:
-    """The client gets the model server's chunks unchanged, and the end marker once."""
-    fakes.generator.script = [[Chunk(b'{"a":1}')], [Chunk(b'{"a":2}')]]
+    """The client gets the model server's chunks byte for byte and without times, and the end marker once."""
+    fakes.generator.script = [[Chunk(b'{"x":1.50}')], [Chunk(b'{"error_like":{}}')]]
     response = await http.post("/v1/chat/completions", json={"stream": True})
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
-    assert response.content == b'data: {"a":1}\n\ndata: {"a":2}\n\ndata: [DONE]\n\n'
+    assert response.content == b'data: {"x":1.50}\n\ndata: {"error_like":{}}\n\ndata: [DONE]\n\n'
 
 
 async def test_a_blocked_stream_is_completed(fakes: Any, http: httpx.AsyncClient) -> None:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from causeway_testing import responses
 from gateway.domain import Action, Completion, Delta, Detector, Detectors, Finish, Start, Usage
+from gateway.frontends.profiles import BLOCKED_MESSAGE
 from servicekit.errors import RateLimited, Unavailable
 
 PATH = "/v1/responses"
@@ -43,7 +44,10 @@ def final(events: list[Any]) -> Any:
 
 
 async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The response repeats the request's members, and has the text and the usage."""
+    """The response repeats the request's members, and has the text and the usage.
+
+    The model gets the instructions, the input, and the parameters under their names in a chat.
+    """
     answer = await whole(
         client,
         model="m",
@@ -59,6 +63,7 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
     )
     assert answer.output_text == "At nine."
     assert (answer.status, answer.metadata, answer.instructions) == ("completed", {"a": "b"}, "Be brief.")
+    assert (answer.temperature, answer.top_p, answer.max_output_tokens, answer.user) == (0.5, 0.9, 20, "ann")
     assert (answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens) == (7, 3, 10)
     [prompt] = fakes.generator.prompts
     assert [(message.role, message.text) for message in prompt.messages] == [
@@ -148,7 +153,10 @@ async def test_tools_of_a_namespace(client: httpx.AsyncClient, fakes: Any) -> No
 
 @pytest.mark.parametrize("summary", [None, "auto"])
 async def test_reasoning(client: httpx.AsyncClient, fakes: Any, summary: str | None) -> None:
-    """Reasoning is a summary if the request selects one, and plain content otherwise. It ends before the text."""
+    """Reasoning is a summary if the request selects one, and plain content otherwise. It ends before the text.
+
+    The model gets the effort.
+    """
     fakes.generator.script = [
         [Start(b"{}"), beside({"reasoning_content": "Hm, "})],
         [beside({"reasoning_content": "nine."})],
@@ -189,10 +197,10 @@ async def test_log_probabilities(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_structured_output(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The model gets the schema in a chat's form, and the response repeats it."""
+    """The model gets the schema in a chat's form, and the verbosity. The response repeats the schema."""
     form = {"type": "json_schema", "name": "time", "schema": {"type": "object"}, "strict": True}
     answer = await whole(client, input="When?", text={"format": form, "verbosity": "low"})
-    assert answer.text.format.name == "time"
+    assert answer.text.format.model_dump(by_alias=True, exclude_none=True) == form
     parameters = json.loads(fakes.generator.prompts[0].parameters_json)
     assert parameters["response_format"]["json_schema"] == {
         "name": "time",
@@ -203,7 +211,10 @@ async def test_structured_output(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_file_search(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The search is an item before the answer. Citation marks become annotations, even if they are split."""
+    """The search is an item before the answer. Citation marks become annotations, even if they are split.
+
+    The item has the results only if the request includes them. The model gets the passages.
+    """
     fakes.generator.script = [
         [Start(b"{}"), Delta(0, "At nine [guide-1.p")],
         [Delta(0, "df#page=1]."), Finish(0, "stop"), Usage(1, 1)],
@@ -276,11 +287,16 @@ async def test_an_invalid_answer_in_one_piece_is_a_failure_of_the_model_server(
 async def test_an_answer_in_one_piece_with_invalid_counts(client: httpx.AsyncClient, fakes: Any) -> None:
     """The gateway ignores a usage, a token count and a finish reason of the wrong type."""
     choice = {"message": {"content": "At nine."}, "finish_reason": ["stop"]}
-    for usage in ("x", {"prompt_tokens": "x", "completion_tokens": True}):
+    for usage, counted in (("x", None), ({"prompt_tokens": "x", "completion_tokens": True}, (0, 0, 0))):
         fakes.generator.script = [[Completion(json.dumps({"choices": [choice], "usage": usage}).encode())]]
         answer = await whole(client, input="When?")
         assert (answer.status, answer.output_text) == ("completed", "At nine.")
-        assert answer.usage is None or answer.usage.total_tokens == 0
+        known = answer.usage and (
+            answer.usage.input_tokens,
+            answer.usage.output_tokens,
+            answer.usage.total_tokens,
+        )
+        assert known == counted
 
 
 async def test_a_boolean_is_not_a_token_count(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -291,15 +307,15 @@ async def test_a_boolean_is_not_a_token_count(client: httpx.AsyncClient, fakes: 
 
 
 async def test_a_blocked_answer(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The response is incomplete because of the filter, and its text is the profile's message."""
+    """The response is incomplete because of the filter. The profile's message replaces the rest of the text."""
     fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
     fakes.generator.script = fakes.generator.words("The ", "secret", " is out.")
     events = await streamed(client, input="Well?")
     assert events[-1].type == "response.incomplete"
     assert final(events).incomplete_details.reason == "content_filter"
-    assert "withheld" in final(events).output_text
-    assert "secret" not in final(events).output_text
-    assert (await whole(client, input="Well?")).status == "incomplete"
+    assert final(events).output_text == f"The {BLOCKED_MESSAGE}"
+    answer = await whole(client, input="Well?")
+    assert (answer.status, answer.output_text) == ("incomplete", f"The {BLOCKED_MESSAGE}")
 
 
 async def test_an_answer_that_is_too_long(client: httpx.AsyncClient, fakes: Any) -> None:

@@ -17,6 +17,7 @@ PATH = "/v1/responses"
 SEARCH: dict[str, Any] = {"type": "file_search", "vector_store_ids": ["docs"]}
 FIND = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
 ASKED: dict[str, Any] = {"input": "When does the ferry leave?", "tools": [SEARCH]}
+ONE_PASSAGE = {"tools": [SEARCH | {"max_num_results": 1}]}
 RAW = b'{"prompt_tokens":7,"completion_tokens":3,"completion_tokens_details":{"reasoning_tokens":2}}'
 
 
@@ -68,25 +69,25 @@ def offered(fakes: Any) -> list[list[str]]:
 
 
 async def test_the_model_searches_twice(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Each search is an item at its position.
+    """Each search is an item at its position, with its own passages.
 
-    The answer cites the passages of any search, and the usage is the sum.
+    The answer cites the passages of both searches, and the usage is the sum.
     """
-    play(
-        fakes, searching("ferry", text="I look. "), searching("ferry nine"), saying("At nine [guide-1.pdf#page=1].")
-    )
-    events = await streamed(client, **ASKED, include=["file_search_call.results"])
+    answer = "At nine [guide-1.pdf#page=1], at noon [guide-2.pdf#page=2]."
+    play(fakes, searching("ferry", text="I look. "), searching("bridge"), saying(answer))
+    events = await streamed(client, **ASKED | ONE_PASSAGE, include=["file_search_call.results"])
     last = events[-1].response
     assert [item.type for item in last.output] == ["message", "file_search_call", "file_search_call", "message"]
     _, first, second, message = last.output
-    assert (first.queries, second.queries) == (["ferry"], ["ferry nine"])
+    assert (first.queries, second.queries) == (["ferry"], ["bridge"])
     assert (first.status, second.status) == ("completed", "completed")
-    assert [result.filename for result in second.results] == ["guide-1.pdf", "guide-2.pdf"]
-    [citation] = message.content[0].annotations
-    assert (citation.filename, citation.index) == ("guide-1.pdf", 8)
+    assert [result.filename for result in first.results] == ["guide-1.pdf"]
+    assert [result.filename for result in second.results] == ["guide-2.pdf"]
+    cited = [(citation.filename, citation.index) for citation in message.content[0].annotations]
+    assert cited == [("guide-1.pdf", answer.index("[")), ("guide-2.pdf", answer.rindex("["))]
     assert (last.usage.input_tokens, last.usage.output_tokens) == (21, 9)
     assert last.usage.output_tokens_details.reasoning_tokens == 6
-    assert fakes.retriever.queries == ["ferry", "ferry nine"]
+    assert fakes.retriever.queries == ["ferry", "bridge"]
 
 
 async def test_the_events_of_a_search(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -161,9 +162,16 @@ async def test_a_search_beside_a_function(client: httpx.AsyncClient, fakes: Any)
     both = [*searching("ferry")[:-1], *calling("{}", name="find")[1:]]
     both[1:3] = [[_numbered(event, 1) for event in batch] for batch in both[1:3]]
     play(fakes, both)
-    answer = await whole(client, **{**ASKED, "tools": [SEARCH, FIND]})
-    assert [item.type for item in answer.output] == ["function_call"]
+    tools = [SEARCH, FIND]
+    answer = await whole(client, input="When does the ferry leave?", tools=tools)
+    [function_call] = answer.output
+    assert function_call.type == "function_call"
     assert fakes.retriever.queries == []
+    play(fakes, searching("ferry"), saying("At nine."))
+    output = {"type": "function_call_output", "call_id": function_call.call_id, "output": "x"}
+    again = await whole(client, input=[output], previous_response_id=answer.id, tools=tools)
+    assert [item.type for item in again.output] == ["file_search_call", "message"]
+    assert fakes.retriever.queries == ["ferry"]
 
 
 def _numbered(event: Any, index: int) -> Any:
@@ -186,23 +194,23 @@ async def test_a_search_without_a_query(client: httpx.AsyncClient, fakes: Any, a
 
 
 @pytest.mark.parametrize(
-    ("choice", "first", "then"),
+    ("choice", "first"),
     [
-        ("auto", None, None),
-        ("required", "required", None),
-        ({"type": "file_search"}, {"type": "function", "function": {"name": "file_search"}}, None),
-        ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "file_search"}]}, "required", None),
+        ("auto", None),
+        ("required", "required"),
+        ({"type": "file_search"}, {"type": "function", "function": {"name": "file_search"}}),
+        ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "file_search"}]}, "required"),
     ],
 )
 async def test_the_choice_applies_to_the_first_round(
-    client: httpx.AsyncClient, fakes: Any, choice: Any, first: Any, then: Any
+    client: httpx.AsyncClient, fakes: Any, choice: Any, first: Any
 ) -> None:
     """`tool_choice` applies only to the first round. A model that must search can then answer."""
     play(fakes, searching("ferry"), saying("At nine."))
     answer = await whole(client, **ASKED, tool_choice=choice)
     assert [item.type for item in answer.output] == ["file_search_call", "message"]
     choices = [json.loads(prompt.parameters_json).get("tool_choice") for prompt in fakes.generator.prompts]
-    assert choices == [first, then]
+    assert choices == [first, None]
 
 
 async def test_tool_choice_none(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -249,7 +257,7 @@ async def test_the_limit_of_the_answer_is_for_all_rounds(client: httpx.AsyncClie
 
 
 async def test_a_search_that_fails(client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The response fails and the item is incomplete. Before the stream has begun, the failure is a status."""
+    """A streamed response fails, and its item is incomplete. Without streaming, the failure is a status."""
 
     async def away(*_: Any, **__: Any) -> Any:
         raise Unavailable("The retriever cannot be reached.")
@@ -268,23 +276,30 @@ async def test_a_search_that_fails(client: httpx.AsyncClient, fakes: Any, monkey
 
 
 async def test_stored_searches(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Each stored search has its own passages."""
-    play(fakes, searching("ferry"), searching("nine"), saying("At nine."))
-    answer = await whole(client, **ASKED)
+    """A stored search has its own passages, even if the request did not include them."""
+    play(fakes, searching("ferry"), searching("bridge"), saying("At nine."))
+    answer = await whole(client, **ASKED | ONE_PASSAGE)
     assert answer.output[0].results is None
     read = (await client.get(f"{PATH}/{answer.id}", params={"include": "file_search_call.results"})).json()
-    assert [len(item["results"]) for item in responses.response(read).model_dump()["output"][:2]] == [2, 2]
+    searches = responses.response(read).output[:2]
+    assert [[result.filename for result in search.results] for search in searches] == [
+        ["guide-1.pdf"],
+        ["guide-2.pdf"],
+    ]
 
 
 async def test_the_sources_of_all_searches(client: httpx.AsyncClient, fakes: Any) -> None:
     """With `index_name`, the response has the passages of all searches."""
-    play(fakes, searching("ferry"), searching("nine"), saying("At nine."))
-    answer = (await client.post(PATH, json={**ASKED, "index_name": "docs"})).json()
-    assert [node["doc_id"] for node in answer["source_nodes"]] == ["d1", "d2", "d1", "d2"]
+    play(fakes, searching("ferry"), searching("bridge"), saying("At nine."))
+    answer = (await client.post(PATH, json=ASKED | ONE_PASSAGE | {"index_name": "docs"})).json()
+    assert [node["doc_id"] for node in answer["source_nodes"]] == ["d1", "d2"]
 
 
 async def test_profiles(fakes: Any, settings: Settings, tmp_path: Any) -> None:
-    """A profile limits the searches of the model or disables them. The platform then searches before the answer."""
+    """A profile limits the searches of the model.
+
+    If the limit is 0, or if the profile has an index, the platform searches before the model answers.
+    """
     profiles = """
 frontends:
   - {name: once, mount: once, searches: 1, allow: {indexes: any}}
