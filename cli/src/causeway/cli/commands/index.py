@@ -37,8 +37,8 @@ Embedding = Annotated[
         "--embedding",
         "-e",
         metavar="MODEL",
-        help="The embedding model; GET /v1/models lists the models. Default: the platform's model; for a rebuild, "
-        "the current one.",
+        help="The embedding model (docs/embeddings.md). Default: the platform's model; for a rebuild, the current "
+        "one.",
         show_default=False,
     ),
 ]

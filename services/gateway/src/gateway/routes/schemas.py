@@ -62,7 +62,7 @@ _LANGUAGE: Schema = {
 SETTINGS = _object(
     [],
     {"embedding": "bge-m3"},
-    embedding={"type": "string", "description": "An embedding model of GET /v1/models; default: the current model"},
+    embedding={"type": "string", "description": "A configured embedding model; default: the current model"},
     language=_LANGUAGE | {"description": "`auto` or an ISO 639-1 code; default: the current language"},
     **_OWN,
 )
@@ -71,7 +71,7 @@ CREATION = _object(
     ["index_name"],
     {"index_name": "notes", "chunk_tokens": 128},
     index_name=_TEXT,
-    embedding={"type": "string", "description": "An embedding model of GET /v1/models; default: the platform's"},
+    embedding={"type": "string", "description": "A configured embedding model; default: the platform's"},
     language=_LANGUAGE | {"description": "Language of the texts: `auto` (the default) or an ISO 639-1 code"},
     **_OWN,
 )
