@@ -28,7 +28,7 @@ class E5Embedder(LocalEmbedder):
     def load(cls, cache_dir: Path, workers: int = 2) -> Self:
         """Return the embedder for the output of ``python -m embedding.build --multilingual``.
 
-        If the files cannot be read, the first call of `embed` raises Unavailable.
+        If the files cannot be read, `embed` raises Unavailable.
 
         Args:
             cache_dir: The directory of the cache.

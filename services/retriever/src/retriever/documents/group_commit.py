@@ -2,8 +2,8 @@
 
 While one group is written, ready documents form the next group. Each document is acknowledged when its group is
 durable. If a group cannot be stored, its documents are stored one by one, like large documents
-(`documents.versions`). So an error affects only the document that causes it. After an error in a later step of the
-group, readers already see the new versions. Then the documents are stored again, and readers keep seeing them.
+(`documents.versions`). So an error affects only the document that causes it. If the error occurs after the write,
+readers already see the new versions, and keep seeing them while the documents are stored again.
 """
 
 import asyncio

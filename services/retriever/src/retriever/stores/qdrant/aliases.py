@@ -5,6 +5,8 @@
     <prefix>.<tenant>.<index>                        points to the index's own collection
     <prefix>-space.<tenant>.<index>.<incarnation>    points to a collection of many indexes
 
+Each build of an index in a shared collection is an incarnation (`stores.qdrant.incarnation`).
+
 A cluster changes aliases for all nodes together, and applies a list of changes atomically. But a node that has just
 started may return old aliases for a moment. Searches read the aliases of one node. Removals and replacements read
 the aliases of more than half of the nodes.
@@ -21,7 +23,7 @@ from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.node import Read
 
 SPACE = "-space"
-"""Suffix of the prefix in names of shared collections."""
+"""Follows the prefix in the names of shared collections and of the aliases that point to them."""
 
 
 class Entry(NamedTuple):
