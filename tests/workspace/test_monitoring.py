@@ -66,7 +66,7 @@ def metrics_of_module(module: ast.Module) -> Iterator[str]:
                     yield texts[0] + ending
             case ast.Name(id="Gauge" | "GaugeMetricFamily") if texts:
                 yield texts[0]
-            case ast.Name(id="CounterMetricFamily") if texts:
+            case ast.Name(id="Counter" | "CounterMetricFamily") if texts:
                 yield f"{texts[0]}_total"
 
 

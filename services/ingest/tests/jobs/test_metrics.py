@@ -9,6 +9,13 @@ def metric_sum(name: str, **labels: str) -> float:
     return sum(value for found, value in measured(name) if labels.items() <= found.items())
 
 
+def test_cancelled_jobs_have_no_series() -> None:
+    """Workers do not end cancelled jobs, so a series of them would always be 0."""
+    states = {labels["state"] for labels, _ in measured("causeway_ingest_jobs_total")}
+    assert "dead" in states
+    assert "cancelled" not in states
+
+
 async def test_the_log_line_of_a_job() -> None:
     """The log line has the kind and the final state of the job and the time of each stage, which add up. It has no
     content of the document.

@@ -42,6 +42,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.principal import Principal
+from structlog.testing import capture_logs
 
 
 class OddParser(TextParser):
@@ -179,10 +180,15 @@ async def test_a_failed_dependency_causes_a_retry(rig: Rig) -> None:
 
 
 async def test_a_defect_is_given_up_after_the_last_attempt(rig: Rig) -> None:
-    """After the last attempt, the job fails without internal details and becomes a dead letter. Others run."""
+    """After the last attempt, the job fails without internal details and becomes a dead letter. Others run. The log
+    line of the job has the number of the attempt.
+    """
     job, next_job = rig.upload("defect.txt"), rig.upload("good.txt")
-    rig.start()
-    await rig.wait_until_queue_is_empty()
+    with capture_logs() as logs:
+        rig.start()
+        await rig.wait_until_queue_is_empty()
+    [given_up] = [line for line in logs if line["event"] == "job given up"]
+    assert (given_up["job"], given_up["attempt"], given_up["state"]) == (job.job_id, 3, "dead")
     assert rig.state(job) is State.FAILED
     [(dead, failure)] = rig.queue.dead
     assert dead.job_id == job.job_id

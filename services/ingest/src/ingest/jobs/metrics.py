@@ -5,7 +5,7 @@ from typing import Any
 
 from servicekit import metrics
 
-from ingest.domain import AccessJob, FileJob, Job, Progress, State, TextsJob
+from ingest.domain import AccessJob, FileJob, Job, Progress, TextsJob
 
 DEAD = "dead"
 """The value of ``state`` for a job that was given up."""
@@ -13,8 +13,9 @@ _ended = metrics.counter(
     __name__,
     "causeway.ingest.jobs",
     "",
-    "Jobs that ended, by final state; dead: given up.",
-    [{"state": state} for state in (DEAD, *(state.value for state in State if state.is_final))],
+    "Jobs that a worker ended, by final state; dead: given up.",
+    # Without ``cancelled``, because the gateway ends cancelled jobs.
+    [{"state": state} for state in ("succeeded", "unchanged", "failed", DEAD)],
 )
 _KINDS = {FileJob: "file", TextsJob: "texts", AccessJob: "access"}
 _stages = metrics.durations(__name__, "causeway.ingest.stage", "Seconds of each stage of a job's last attempt.")

@@ -264,7 +264,8 @@ class Worker:
     async def _give_up(self, delivery: Delivery, report: Report, failure: Failure) -> None:
         await delivery.copy_to_dead_letters(failure)
         fields = await self._end(delivery, report, State.FAILED, failure, given_up=True)
-        _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message, **fields)
+        log = _log.bind(job=delivery.job.job_id, attempt=delivery.attempt)
+        log.error("job given up", reason=failure.reason, error=failure.message, **fields)
         await self._acknowledge(delivery)
 
     async def _end(
