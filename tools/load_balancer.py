@@ -38,7 +38,7 @@ async def load_balancer(gateways: Gateways) -> AsyncIterator[str]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
-        # This loop checks each connection for draining pods, because `watch` needs seconds on a busy machine.
+        # Each new connection also removes the draining pods, because `watch` can be seconds late on a busy machine.
         for name in [each for each in ready if gateways.is_draining(each)]:
             del ready[name]  # `watch` adds the next pod with this name when it is ready
         addresses = list(ready.values())

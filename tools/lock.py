@@ -62,9 +62,9 @@ SOURCES = {
     "bench-vllm-router": "requirements/bench-vllm-router.in",
 }
 EXTRAS = {"model": "build"}
-# Locks that the versions in `dev` do not constrain: `dev` itself, `bootstrap`, which is installed first, and locks
-# of separate environments.
 PEERS = ("bench-litellm", "bench-hayhooks", "bench-nemo", "bench-ogx", "bench-vllm-router")
+# Locks that the versions in `dev` do not constrain: `dev` itself, `bootstrap`, which is installed first, and locks
+# of some separate environments.
 UNCONSTRAINED = (
     "bootstrap",
     "dev",

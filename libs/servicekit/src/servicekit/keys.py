@@ -2,7 +2,7 @@
 
 Only this module and `response_keys` build such names, so that the names of two tenants cannot collide. Names with
 arbitrary characters (an index, a user, a file) are encoded with base64url. Key-value keys do not allow ``@``,
-``|``, spaces and umlauts, and a dot or a wildcard would change the meaning of a subject.
+``|``, spaces or non-ASCII letters, and a dot or a wildcard would change the meaning of a subject.
 """
 
 import base64
@@ -196,7 +196,7 @@ def memory_key(tenant: str, owner: str, profile: str, session: str) -> str:
 
 
 def user_pattern(tenant: str, owner: str) -> str:
-    """Return the pattern of the keys of a user's responses and conversations, or of the user's sessions."""
+    """Return the pattern of a user's keys, in the bucket of responses and conversations and in that of sessions."""
     return f"{token(tenant)}.{token(owner)}.>"
 
 
@@ -260,7 +260,7 @@ def document_id(sourcefile: str, owner: str = "") -> str:
 
 
 def file_id(index: str, document: str) -> str:
-    """Return the id of a document for OpenAI-compatible file APIs, derived only from the document."""
+    """Return the id of a document for OpenAI-compatible file APIs, derived from its index and its id."""
     return "file-" + hashlib.sha256(f"{index}\0{document}".encode(errors="surrogatepass")).hexdigest()[:32]
 
 
@@ -317,7 +317,7 @@ def document_point_id(collection_name: str, document: str) -> uuid.UUID:
 
 
 def mark_point_id(collection_name: str, document: str) -> uuid.UUID:
-    """Return the id of a document's marker. While the marker exists, the chunks may not match the record."""
+    """Return the id of a document's marker. While the marker exists, the chunks may differ from the record."""
     return document_point_id(f"{collection_name}/mark", document)
 
 

@@ -81,7 +81,8 @@ async def large_responses(
             name=f"OBJ_{bucket}",
             subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
             max_bytes=size,
-            # The entry that refers to the pieces is written after them. With the additional time, it expires first.
+            # A key-value entry refers to the pieces, and is written after them. With the additional time, the
+            # pieces still outlive the entry.
             max_age=days * 86400 + _SLACK_SECONDS,
             discard=DiscardPolicy.OLD,
             storage=StorageType.FILE,

@@ -66,7 +66,10 @@ def list_documents(
             render.json_line(out, document)
         return
     if not found:
-        render.line(out, f"The index has no documents; `causeway ingest FILES --index {index}` adds documents.")
+        render.line(
+            out,
+            f"The index has no documents that you may see; `causeway ingest FILES --index {index}` adds documents.",
+        )
         return
     rows = [
         (
