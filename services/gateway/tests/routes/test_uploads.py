@@ -46,6 +46,13 @@ def test_a_name_with_a_lone_surrogate_is_refused() -> None:
         file_names([UploadFile(io.BytesIO(b"x"), size=1, filename="a\ud800.md")])
 
 
+def test_escapes_in_a_name_are_decoded() -> None:
+    """A quotation mark in a name, which clients of forms escape, is stored as such. Other escapes stay."""
+    assert file_names([UploadFile(io.BytesIO(b"x"), size=1, filename="a %22b%22 100%25.md")]) == ['a "b" 100%25.md']
+    with pytest.raises(InvalidRequest, match=r"on one line, not 'a\\nb\.md'"):
+        file_names([UploadFile(io.BytesIO(b"x"), size=1, filename="a%0Ab.md")])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "fits"),
     [

@@ -14,6 +14,8 @@ from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited
 from gateway.routes.body import media_type_of, unsupported_media
 
 _MAX_NAME_LENGTH = 512
+_ESCAPES = {"%22": '"', "%0D": "\r", "%0A": "\n"}
+"""The only characters that clients escape in the names of a form's files (HTML Standard, multipart form data)."""
 _PLAIN_TEXT_SUFFIXES = (".txt", ".md", ".markdown")
 _MAX_CHARACTER_BYTES = 4  # in UTF-8, UTF-16 and UTF-32
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -32,7 +34,7 @@ def require_form(request: Request) -> None:
 
 
 def file_names(files: Sequence[UploadFile]) -> list[str]:
-    """Return the names of the files, in Unicode normalization form C.
+    """Return the names of the files, unescaped and in Unicode normalization form C.
 
     Raises:
         InvalidRequest: A file is empty, or its name is missing, too long or a duplicate, or has control characters,
@@ -40,7 +42,7 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
     """
     names: list[str] = []
     for file in files:
-        name = keys.file_name(file.filename or "")
+        name = keys.file_name(_unescaped(file.filename or ""))
         if not name.strip() or len(name) > _MAX_NAME_LENGTH or any(map(_is_forbidden, name)):
             message = f"A file needs a name of 1 to {_MAX_NAME_LENGTH} characters on one line"
             raise InvalidRequest(f"{message}, not {name[:_MAX_NAME_LENGTH]!r}.", field="file")
@@ -50,6 +52,12 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
             raise InvalidRequest(f"The file {name!r} is empty.", field="file")
         names.append(name)
     return names
+
+
+def _unescaped(name: str) -> str:
+    for escape, character in _ESCAPES.items():
+        name = name.replace(escape, character)
+    return name
 
 
 async def check_lengths(files: Sequence[UploadFile | None], max_characters: int) -> None:
