@@ -161,6 +161,15 @@ def test_delete_missing(gateway: Any, cli: Callable[..., Any], folder: Path) -> 
     assert sorted(gateway.stored["x"]) == ["a note", "b.md", "deep/er/b.md"]
 
 
+def test_delete_missing_keeps_a_file_with_another_name(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+    """--delete-missing keeps the document of an existing file that the platform stores under another name."""
+    (folder / "C:\\notes.md").write_text("text")
+    for _ in range(2):
+        assert cli("ingest", folder, "-i", "x", "--delete-missing", "--url", gateway.url).exit_code == 0
+    assert gateway.removed == []
+    assert "notes.md" in gateway.stored["x"]
+
+
 def test_poll_requires_watch(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
     """--poll without --watch causes exit code 2."""
     assert cli("ingest", folder, "-i", "x", "--poll", "1", "--url", gateway.url).exit_code == 2

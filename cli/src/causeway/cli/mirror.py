@@ -94,6 +94,9 @@ class Mirror:
                 stored=stored,
                 pictures=self._options.pictures,
             )
+            # The platform may store a file under another name, for example `C:\notes.txt` as `notes.txt`.
+            stored_names = {outcome.job.sourcefile for outcome in outcomes if outcome.job is not None}
+            missing = [source for source in missing if source.name not in stored_names]
             return [*outcomes, *await self._remove(missing, watcher)]
 
     async def watch(self, paths: Sequence[Path], on_error: Callable[[str], None], *, poll: float = 0) -> None:
