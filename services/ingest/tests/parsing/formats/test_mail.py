@@ -78,6 +78,32 @@ def test_the_readable_body(read_mail: ReadMail) -> None:
     assert "Die Fähre leaves" in texts(read_mail(raw))
 
 
+def test_all_texts_of_the_body_are_read(read_mail: ReadMail) -> None:
+    """A mailing list adds a plain footer to a mail in HTML. A mail program may put attachments between texts."""
+    listed = written()
+    listed.set_content("<p>Marked <b>words</b></p>", subtype="html")
+    listed.add_attachment("Leave the list here.", disposition="inline")
+    assert texts(read_mail(listed)).endswith("\n\nMarked words\n\nLeave the list here.")
+    mail = written("Before the plan.")
+    mail.add_attachment(b"%PDF-1.7 ...", maintype="application", subtype="pdf", filename="plan.pdf")
+    mail.add_attachment("After the plan.", disposition="inline")
+    parts = read_mail(mail)
+    assert texts(parts).endswith("\n\nBefore the plan.\n\nAfter the plan.")
+    assert [part.name for part in parts if isinstance(part, Member)] == ["plan.pdf"]
+
+
+def test_a_named_text(read_mail: ReadMail) -> None:
+    """A text with a file name is a file, unless the mail has no other text."""
+    mail = written()
+    mail.add_attachment("Tides.", filename="tides.txt", disposition="inline")
+    assert [part.name for part in read_mail(mail) if isinstance(part, Member)] == ["tides.txt"]
+    mail = written()
+    mail.set_content("Tides.", filename="tides.txt", disposition="inline")
+    parts = read_mail(mail)
+    assert texts(parts).endswith("\n\nTides.")
+    assert len(parts) == 2
+
+
 def test_attachments_are_files(read_mail: ReadMail) -> None:
     """An attachment becomes a file within the file. Its encoded form is not part of the text."""
     mail = written()
@@ -119,12 +145,14 @@ def test_omissions_are_reported(read_mail: ReadMail) -> None:
     ]
 
 
-def test_a_damaged_attachment_is_an_omission(read_mail: ReadMail) -> None:
+@pytest.mark.parametrize("media_type", ["application/pdf", "text/plain"])
+def test_a_damaged_attachment_is_an_omission(read_mail: ReadMail, media_type: str) -> None:
     """An attachment whose headers the library cannot parse is an omission. The other attachments are read."""
     mail = written()
     for name in ("damaged.pdf", "good.pdf"):
         mail.add_attachment(b"x", maintype="application", subtype="pdf", filename=name)
-    parts = read_mail(mail.as_bytes().replace(b'filename="damaged.pdf"', b"filename*=u\0f''damaged.pdf"))
+    content = mail.as_bytes().replace(b'filename="damaged.pdf"', b"filename*=u\0f''damaged.pdf")
+    parts = read_mail(content.replace(b"application/pdf", media_type.encode(), 1))
     assert [part.name for part in parts if isinstance(part, Member)] == ["good.pdf"]
     [omission] = [part for part in parts if isinstance(part, Omission)]
     assert "An attachment of the mail is damaged" in omission.message

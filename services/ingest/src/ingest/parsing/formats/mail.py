@@ -1,9 +1,9 @@
-"""E-mail (RFC 5322, MIME): the text of the body. Attachments become documents."""
+"""E-mail (RFC 5322, MIME): the texts of the body. Attachments become documents."""
 
 import email
 import email.policy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email.message import EmailMessage, MIMEPart
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ingest.parsing.text.decode import decode
 from ingest.parsing.text.outline import Outline
 
 _FIELD = re.compile(rb"([!-9;-~]+):[^\n]*\r?\n(?:[ \t][^\n]*\r?\n)*")
-_TRACE_FIELDS = frozenset((b"from", b"return-path", b"received", b"delivered-to"))
+_ORIGIN_FIELDS = frozenset((b"from", b"return-path", b"received", b"delivered-to"))
 _COMMON_FIELDS = frozenset((b"message-id", b"mime-version", b"date", b"to", b"subject"))
 _MEMORY_SHARE = 8
 """The size of a mail is limited to the memory limit divided by this, because the library keeps several copies."""
@@ -34,7 +34,7 @@ def recognises(_path: Path, head: bytes) -> bool:
     while field := _FIELD.match(head, end):
         names.add(field[1].lower())
         end = field.end()
-    return bool(names & _TRACE_FIELDS) and len(names & (_COMMON_FIELDS | _TRACE_FIELDS)) > 2
+    return bool(names & _ORIGIN_FIELDS) and len(names & (_COMMON_FIELDS | _ORIGIN_FIELDS)) > 2
 
 
 def parse(request: Request) -> Iterator[Part]:
@@ -58,11 +58,11 @@ def parse(request: Request) -> Iterator[Part]:
     outline = Outline()
     headers.fill(outline)
     with damage_is_unreadable("The mail"):
-        body = mail.get_body(("plain", "html"))
-        if body is not None:
+        bodies = _bodies(mail)
+        for body in bodies:
             fill_body(outline, _text(body), is_html=body.get_content_type() == "text/html")
     yield Page(0, outline.end_page())
-    yield from _attachments(mail, body, Attachments(request))
+    yield from _attachments(mail, bodies, Attachments(request))
 
 
 def _is_encrypted(mail: EmailMessage) -> bool:
@@ -88,6 +88,35 @@ def _headers(mail: EmailMessage) -> Headers:
     )
 
 
+def _bodies(mail: EmailMessage) -> list[MIMEPart]:
+    """Return the texts that mail programs show, in order. Of alternatives, this is plain text rather than HTML."""
+    shown = list(_shown(mail))
+    if not shown and (only := mail.get_body(("plain", "html"))) is not None:
+        return [only]  # a text with a file name, but no other text
+    return shown
+
+
+def _shown(part: MIMEPart) -> Iterator[MIMEPart]:
+    content_type = part.get_content_type()
+    if content_type in ("multipart/alternative", "multipart/related"):
+        body = part.get_body(("plain", "html"))
+        if body is not None:
+            yield body
+    elif content_type.startswith("multipart/"):
+        for inner in part.iter_parts():
+            yield from _shown(inner)
+    elif content_type in ("text/plain", "text/html") and not _is_file(part):
+        yield part
+
+
+def _is_file(part: MIMEPart) -> bool:
+    try:
+        with damage_is_unreadable("An attachment of the mail"):
+            return part.is_attachment() or part.get_filename() is not None
+    except Unreadable:
+        return True  # `_attachments` reports the damage
+
+
 def _text(part: MIMEPart) -> str:
     """Decode the text of a part with its declared charset. If this fails, detect the encoding."""
     data = part.get_payload(decode=True)
@@ -100,11 +129,12 @@ def _text(part: MIMEPart) -> str:
 
 
 def _attachments(
-    mail: EmailMessage, body: MIMEPart | None, attachments: Attachments
+    mail: EmailMessage, bodies: Sequence[MIMEPart], attachments: Attachments
 ) -> Iterator[Member | Omission]:
     pictures = 0
+    body_ids = {id(body) for body in bodies}
     for part in _leaves(mail):
-        if part is body:
+        if id(part) in body_ids:
             continue
         try:
             with damage_is_unreadable("An attachment of the mail"):
