@@ -37,7 +37,9 @@ def file(tensors: dict[str, tuple[int, int, bytes]]) -> bytes:
 
 
 def test_tensors_are_read_by_their_long_names() -> None:
-    """Word vectors stay in blocks, without the rows that no token uses. Other blocks become fp32 numbers."""
+    """Tensors have the names of the original file. Word vectors stay in blocks, without the rows that no token
+    uses. All other tensors are fp32 numbers.
+    """
     numbers = np.random.default_rng(1).integers(-8, 8, (7, 384), dtype=np.int8)
     factors = [2.0**-power for power in range(12)] * 7
     inner = np.random.default_rng(2).integers(-8, 8, (2, 1536), dtype=np.int8)
@@ -65,6 +67,8 @@ def test_tensors_are_read_by_their_long_names() -> None:
     assert weights[BLOCKS].shape == (len(PIECES), 12, 32)
     assert (weights[BLOCKS].reshape(len(PIECES), 384) == numbers[: len(PIECES)]).all()
     assert weights[SCALES][0].tolist() == factors[:12]
-    assert weights["embeddings.position_embeddings.weight"].shape == (2, 384)
+    plain = [array for name, array in weights.items() if name not in (BLOCKS, SCALES)]
+    assert {array.dtype for array in plain} == {np.dtype(np.float32)}
+    assert (weights["embeddings.position_embeddings.weight"] == np.arange(768).reshape(2, 384)).all()
     assert (weights["encoder.layer.3.intermediate.dense.weight"] == numbers[:1] * np.repeat(factors[:12], 32)).all()
     assert (weights["encoder.layer.3.output.dense.weight"] == inner * 0.5).all()

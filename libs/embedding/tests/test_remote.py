@@ -55,11 +55,14 @@ async def test_texts_are_sent_in_concurrent_batches(embedding_server: Any, remot
 async def test_a_short_call_overtakes_a_long_one(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
     """A query waits for the running requests and not for a whole document."""
     embedder = remote(batch=1, concurrency=2)
-    document = asyncio.create_task(embedder.embed([f"chunk {number}" for number in range(60)]))
-    await asyncio.sleep(0.05)
-    await embedder.embed(["a query"])
-    assert not document.done()
-    await document
+    embedding_server.released.clear()
+    document = asyncio.create_task(embedder.embed([f"chunk {number}" for number in range(20)]))
+    await eventually(lambda: len(embedding_server.requests) == 2)
+    query = asyncio.create_task(embedder.embed(["a query"]))
+    await asyncio.sleep(0)
+    embedding_server.released.set()
+    await asyncio.gather(document, query)
+    assert [request["input"] for request in embedding_server.requests].index(["a query"]) < 10
     await embedder.aclose()
 
 
@@ -93,7 +96,9 @@ async def test_the_next_request_uses_a_renewed_key(
 async def test_a_request_to_a_busy_server_is_repeated(
     embedding_server: Any, remote: Callable[..., Embedder]
 ) -> None:
-    """After 429 and 503 the request is repeated a limited number of times, after the server's own pause."""
+    """After 429 and 503 the request is repeated a limited number of times. If the server requests a long pause, the
+    request is not repeated, and the error has the server's retry time.
+    """
     embedding_server.script = [BUSY, (429, {"retry-after": "0"}), BUSY]
     embedder = remote()
     assert (await embedder.embed(["a"])).shape == (1, 256)
@@ -143,7 +148,9 @@ async def test_a_retry_waits_for_the_servers_retry_time(
 async def test_permanent_failures_are_not_retried(
     embedding_server: Any, remote: Callable[..., Embedder], step: Any, error: type[CausewayError]
 ) -> None:
-    """Refusals, and vectors of a wrong number, a wrong dimension or no direction, cause one attempt only."""
+    """Refusals, invalid responses, and vectors of a wrong number, a wrong dimension or no direction cause one
+    attempt only.
+    """
     embedding_server.script = [step]
     embedder = remote()
     with pytest.raises(error, match="embedding server"), np.errstate(over="ignore"):
@@ -167,7 +174,9 @@ async def test_a_request_to_a_server_that_hangs_times_out(
 
 @pytest.mark.parametrize("kind", ["openai", "triton"])
 async def test_a_server_that_cannot_be_reached_is_unavailable(kind: Any) -> None:
-    """The last attempt fails soon. The error has the platform's name of the model and the time for a retry."""
+    """The error has the platform's name of the model and the time for a retry. The embedder itself retries sooner.
+    The log does not call the failure a refusal.
+    """
     (port,) = free_ports(1)
     address = f"http://127.0.0.1:{port}/v1" if kind == "openai" else f"127.0.0.1:{port}"
     embedder = create_embedder(
@@ -176,6 +185,7 @@ async def test_a_server_that_cannot_be_reached_is_unavailable(kind: Any) -> None
     with capture_logs() as logs, pytest.raises(Unavailable, match=r"'public'.* cannot be reached") as caught:
         await embedder.embed(["a"])
     assert caught.value.retry_after == 1
+    assert [line["pause"] < 1 for line in logs if line["event"].startswith("retrying")] == [True]
     assert not any("refused" in line["event"] for line in logs)
     await embedder.aclose()
 
@@ -190,7 +200,7 @@ async def test_a_server_that_cannot_be_reached_is_unavailable(kind: Any) -> None
     ],
 )
 async def test_an_incomplete_response_is_an_unreachable_server(response: bytes) -> None:
-    """The error is the same for every place of the break in the answer, and for an answer in another protocol."""
+    """The error is the same wherever the response breaks off, and for a response in another protocol."""
     async with FixedResponseServer.started() as fixed:
         fixed.response = response
         address = f"http://127.0.0.1:{fixed.port}/v1"
@@ -205,7 +215,7 @@ async def test_closing_waits_for_running_requests(embedding_server: Any, remote:
     embedder = remote(batch=1, concurrency=1)
     embedding_server.released.clear()
     call = asyncio.create_task(embedder.embed(["a", "b", "c"]))
-    await asyncio.sleep(0.1)
+    await eventually(lambda: len(embedding_server.requests) == 1)
     closing = asyncio.create_task(embedder.aclose())
     await asyncio.sleep(0.05)
     assert not closing.done()
@@ -243,17 +253,25 @@ async def test_triton_gives_the_bundled_models_vectors(triton: str, cache: Path)
 async def test_an_unsuitable_model_on_triton_is_reported(triton: str, model: str, message: str) -> None:
     """A model that generates text, and a missing model, are configuration errors and cause one attempt only."""
     embedder = create_embedder(EmbeddingConfig("triton", address=triton, model=model, dimension=384))
-    with pytest.raises(WrongVectors, match=message):
+    with capture_logs() as logs, pytest.raises(WrongVectors, match=message):
         await embedder.embed(["a"])
+    assert not any(line["event"].startswith("retrying") for line in logs)
     await embedder.aclose()
 
 
 @pytest.mark.parametrize(
-    ("datatype", "raw"),
-    [("FP32", b"\x00" * 7), ("FP32", b"\x00" * 4), ("BYTES", b"\x01"), ("BYTES", b"\x09\x00\x00\x00"), ("", b"")],
+    ("datatype", "shape", "raw"),
+    [
+        ("FP32", [1, 2], b"\x00" * 7),
+        ("FP32", [1, 2], b"\x00" * 4),
+        ("FP32", [0, 2], b""),
+        ("BYTES", [1, 2], b"\x01"),
+        ("BYTES", [1, 2], b"\x09\x00\x00\x00"),
+        ("", [1, 2], b""),
+    ],
 )
-async def test_invalid_tensors_are_refused(datatype: str, raw: bytes) -> None:
-    """Tensors that are truncated, or have another type than the model's description, are an error."""
+async def test_invalid_tensors_are_refused(datatype: str, shape: list[int], raw: bytes) -> None:
+    """Tensors that are empty or truncated, or have another type than the model's description, are an error."""
 
     class InvalidServicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # it has no types
         async def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
@@ -264,7 +282,7 @@ async def test_invalid_tensors_are_refused(datatype: str, raw: bytes) -> None:
 
         async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802  # likewise
             answer = service_pb2.ModelInferResponse(model_name=request.model_name)
-            answer.outputs.add(name="vectors", datatype=datatype, shape=[1, 2])
+            answer.outputs.add(name="vectors", datatype=datatype, shape=shape)
             answer.raw_output_contents.append(raw)
             return answer
 
@@ -280,7 +298,7 @@ async def test_invalid_tensors_are_refused(datatype: str, raw: bytes) -> None:
 
 
 def test_an_incomplete_configuration_is_refused(tmp_path: Path) -> None:
-    """The error names the missing part of the configuration."""
+    """The error names the part of the configuration that is missing or cannot be read."""
     with pytest.raises(SetupError, match="needs: address, model, dimension"):
         create_embedder(EmbeddingConfig("openai"))
     with pytest.raises(SetupError, match="directory of its cache"):

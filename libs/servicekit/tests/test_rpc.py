@@ -1,7 +1,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import grpc
@@ -37,6 +37,12 @@ class Call:
         self._served = served
         self._kind = kind
         self._method: Any = None
+
+    @property
+    def server(self) -> Mapping[str, str | int]:
+        """The span attributes of the server at the channel's target."""
+        attributes: Mapping[str, str | int] = self._method.server
+        return attributes
 
     async def serve(self, behaviour: Any) -> None:
         async def once(request: Any, context: Any) -> Any:
@@ -111,7 +117,7 @@ async def test_the_trace_arrives(call: Call, trace: None) -> None:
 
 
 async def test_a_span_says_which_server_was_called(call: Call) -> None:
-    """For each kind of method, the span has the server's address and port as the channel got them."""
+    """For each kind of method, the span has the address and the port of the channel's server."""
     exporter = span_exporter()
 
     async def behaviour(context: Any) -> None:
@@ -122,8 +128,8 @@ async def test_a_span_says_which_server_was_called(call: Call) -> None:
     await call.run(Deadline.after(600))
     [own] = [span for span in exporter.get_finished_spans()[before:] if span.kind is SpanKind.CLIENT]
     assert own.attributes is not None
-    assert own.attributes["server.address"] == "127.0.0.1"
-    assert isinstance(own.attributes["server.port"], int)
+    assert call.server.keys() == {"server.address", "server.port"}
+    assert {name: own.attributes[name] for name in call.server} == call.server
 
 
 @pytest.mark.parametrize(
@@ -292,7 +298,7 @@ async def test_nothing_that_came_before_an_error_is_lost(served: Any) -> None:
 
 
 class Flaky:
-    """Fails a number of times with UNAVAILABLE before it answers."""
+    """Fails a number of times, by default with UNAVAILABLE, before it answers."""
 
     def __init__(self, failures: int, error: CausewayError | None = None) -> None:
         self.calls = 0
@@ -343,7 +349,7 @@ async def test_other_errors_are_not_tried_again(served: Any, error: CausewayErro
 
 @pytest.mark.parametrize("kind", ["server_stream", "client_stream", "bidi"])
 async def test_a_stream_is_not_tried_again(served: Any, kind: str) -> None:
-    """A stream is not repeated, because its reader may have read a part."""
+    """A stream that fails with UNAVAILABLE is not repeated, because a part of it may have arrived."""
     flaky, call = Flaky(1), Call(served, kind)
     await call.serve(flaky)
     with pytest.raises(Unavailable):
@@ -352,7 +358,7 @@ async def test_a_stream_is_not_tried_again(served: Any, kind: str) -> None:
 
 
 async def test_no_retry_of_a_stream_after_its_first_message(served: Any) -> None:
-    """After its first message, a stream is not repeated."""
+    """A stream that fails with UNAVAILABLE after its first message is not repeated."""
     calls = 0
 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -382,7 +388,7 @@ class Ending:
 
 
 async def test_a_call_that_a_server_refuses_as_it_ends_is_made_again(call: Call) -> None:
-    """Calls of every kind are repeated, because the server received nothing of them."""
+    """A call of any kind that a stopping server refuses is repeated, because the server received nothing of it."""
     ending = Ending(2)
     await call.serve(ending)
     await call.run(Deadline.after(600))
@@ -399,7 +405,9 @@ async def test_a_call_that_every_server_refuses_ends(call: Call) -> None:
 
 
 async def test_no_retry_of_a_cancelled_stream_after_its_first_message(served: Any) -> None:
-    """A repeated stream would send the first message twice."""
+    """A stream that a stopping server ends after its first message is not repeated. A repetition would send this
+    message twice.
+    """
     ending = Ending(99)
 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -414,13 +422,13 @@ async def test_no_retry_of_a_cancelled_stream_after_its_first_message(served: An
 
 
 async def test_an_exception_of_the_requests_is_raised(served: Any) -> None:
-    """If the sender fails, it gets its own error, and the service gets an end without the last message."""
-    seen: list[str] = []
+    """If the sender fails, it gets its own error, and the call ends for the service, too."""
     ended = asyncio.Event()
 
     async def handler(requests: Any, context: Any) -> Any:
         try:
-            seen.extend([request.WhichOneof("step") async for request in requests])
+            async for _ in requests:
+                pass
         finally:
             ended.set()
         return STORED
@@ -433,7 +441,6 @@ async def test_an_exception_of_the_requests_is_raised(served: Any) -> None:
     with pytest.raises(ZeroDivisionError):
         await rpc.client_stream(method, requests(), "Upsert", Deadline.after(600))
     await asyncio.wait_for(ended.wait(), 60)
-    assert "commit" not in seen
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
@@ -560,5 +567,8 @@ async def test_an_exchange_answers_while_it_is_written_to(served: Any) -> None:
         for n in range(10):
             await call.write(guardrails_pb2.DetectRequest(piece=guardrails_pb2.DetectPiece(choice=n)))
             assert (await call.read()).choice == n
+        for n in range(10, 13):
+            await call.write(guardrails_pb2.DetectRequest(piece=guardrails_pb2.DetectPiece(choice=n)))
         await call.done_writing()
+        assert [(await call.read()).choice for _ in range(3)] == [10, 11, 12]
         assert await call.read() is grpc.aio.EOF

@@ -26,20 +26,25 @@ def body(**members: Any) -> bytes:
     return json.dumps({"messages": MESSAGES, **members}).encode()
 
 
-async def answered(document: bytes, closed: list[bool] | None = None) -> list[Event]:
-    async def events() -> AsyncGenerator[Event, None]:
-        try:
-            for event in EVENTS:
-                yield event
-        finally:
-            (closed if closed is not None else []).append(True)
+async def from_model(closed: list[bool]) -> AsyncGenerator[Event, None]:
+    try:
+        for event in EVENTS:
+            yield event
+    finally:
+        closed.append(True)
 
-    return [event async for event in Writer("mine", "chatcmpl-1", 1_700_000_000).answer(parse(document), events())]
+
+def answer(document: bytes, closed: list[bool]) -> AsyncGenerator[Event, None]:
+    return Writer("mine", "chatcmpl-1", 1_700_000_000).answer(parse(document), from_model(closed))
+
+
+async def answered(document: bytes) -> list[Event]:
+    return [event async for event in answer(document, [])]
 
 
 def test_a_request_becomes_a_conversation() -> None:
     """A request becomes a conversation with all members of the messages, the parameters, and the form of the
-    answer.
+    answer. A member that is null counts as missing.
     """
     messages = [
         {"role": "system", "content": "Be kind.", "name": "x"},
@@ -105,9 +110,8 @@ async def test_a_stream_consists_of_chunks() -> None:
 
 
 async def test_an_answer_in_one_piece_is_a_completion() -> None:
-    """A completion has the text and the reason of each choice, and the model's answer is closed."""
-    closed: list[bool] = []
-    (event,) = await answered(body(n=2), closed)
+    """A completion has the text and the finish reason of each choice, and the usage."""
+    (event,) = await answered(body(n=2))
     completion = ChatCompletion.model_validate_json(event.raw_json, strict=True)
     assert [(choice.message.content, choice.finish_reason) for choice in completion.choices] == [
         ("ac", "stop"),
@@ -115,4 +119,12 @@ async def test_an_answer_in_one_piece_is_a_completion() -> None:
     ]
     assert completion.usage is not None
     assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (3, 4)
+
+
+async def test_closing_an_answer_closes_the_models_answer() -> None:
+    """If the reader closes a stream early, the model's answer is closed at once."""
+    closed: list[bool] = []
+    chunks = answer(body(stream=True), closed)
+    await anext(chunks)
+    await chunks.aclose()
     assert closed == [True]

@@ -1,4 +1,4 @@
-"""detection.detectors.port: the contract of all detectors, including the fake."""
+"""detection.detectors.port: the contract of quick detectors, for those that find phrases and for the fake."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,9 @@ def detector(request: pytest.FixtureRequest) -> Detector:
 
 
 def test_detections_of_a_whole_text_are_ordered(detector: Detector) -> None:
-    """Detections are ordered, their spans are code points, and their text is the text of the span."""
+    """Detections are ordered, their spans are code points, their text is the text of the span, and their scores are
+    above 0 and at most 1. An empty text has none.
+    """
     text = f"🔑 {_PHRASE}, {_PHRASE}"
     found = detector.detect(text)
     assert [(detection.start, detection.end, detection.text) for detection in found] == [
@@ -79,7 +81,7 @@ def test_a_detector_of_whole_texts_holds_within_its_limit() -> None:
 
 
 def test_the_fake_fails_as_configured() -> None:
-    """The fake fails with the port's error."""
+    """The fake fails with the port's error, and can give detections without a span."""
     with pytest.raises(DetectorFailed):
         ScriptedDetector("x", poison="p").detect("a p")
     assert ScriptedDetector("x", spans=False).detect("x")[0].start is None

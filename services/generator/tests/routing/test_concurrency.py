@@ -82,7 +82,7 @@ async def test_a_deadline_ends_the_wait() -> None:
 
 
 async def test_a_request_whose_wait_would_exceed_its_deadline_is_refused() -> None:
-    """A request is refused at once if the expected wait exceeds its deadline."""
+    """A request is refused at once, with the expected wait as the retry time, if this wait exceeds its deadline."""
     now = 0.0
     slots = ConcurrencyLimiter(1, 10, clock=lambda: now)
     async with slots.acquire(LONG):

@@ -20,7 +20,7 @@ def counter(tokenizer_directory: Path) -> HuggingFaceTokens:
 
 
 def test_texts_are_counted_as_the_library_does(counter: HuggingFaceTokens, tokenizer_directory: Path) -> None:
-    """A text is counted to its end, even if the file configures truncation."""
+    """The count of a text is the library's, to the end of the text, even if the file configures truncation."""
     own = tokenizers.Tokenizer.from_file(str(tokenizer_directory / "tokenizer.json"))
     own.no_truncation()
     text = "the ferry leaves at eight, and 42 more things happen. " * 50
@@ -37,7 +37,7 @@ def test_a_special_token_in_a_text_counts_as_text(counter: HuggingFaceTokens) ->
 
 
 def test_without_a_template_openais_numbers_are_added(tokenizer_directory: Path) -> None:
-    """Without a usable template, OpenAI's numbers for messages are added."""
+    """Without a usable template, a conversation is counted with OpenAI's template."""
     plain = HuggingFaceTokens(tokenizer_directory / "tokenizer.json")
     assert plain.count_messages(MESSAGES) == 3 + 8 + plain.count("the ferry") + plain.count("leaves at nine")
     strict = HuggingFaceTokens(
@@ -53,10 +53,14 @@ def test_any_text_can_be_counted(counter: HuggingFaceTokens, text: str) -> None:
 
 
 def test_threads_can_share_a_counter(counter: HuggingFaceTokens) -> None:
-    """Concurrent threads get the same counts as a single one."""
-    texts = ["the ferry leaves " * number for number in range(200)]
+    """Concurrent threads get the same counts of texts and of conversations as a single one."""
+    texts = ["the ferry leaves <|end|>" * number for number in range(200)]
+
+    def counts(text: str) -> tuple[int, int]:
+        return counter.count(text), counter.count_messages([ChatMessage("user", text)])
+
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(counter.count, texts)) == [counter.count(text) for text in texts]
+        assert list(pool.map(counts, texts)) == [counts(text) for text in texts]
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

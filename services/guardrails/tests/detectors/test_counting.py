@@ -40,7 +40,9 @@ def test_a_text_above_the_reading_time_is_a_finding() -> None:
 
 
 def test_text_that_may_exceed_the_limit_is_held() -> None:
-    """No text is held back until the text may be too long. Then the part that may exceed the limit is held back."""
+    """No text is held back until the text may be too long. Then the part that may exceed the limit is held back. A
+    text that is too long is reported once.
+    """
     stream = quick(token_limit(_LIMITS), limit=10).stream()
     assert stream.feed("one two three four five six", last=False) == (27, [])
     assert stream.feed(" seven", last=False) == (27, [])  # the word may continue with many tokens
@@ -51,7 +53,7 @@ def test_text_that_may_exceed_the_limit_is_held() -> None:
 
 @pytest.mark.parametrize("sentence", ["今天天气很好\uff0c我们去公园。", "1, 2, 3\n", "Word.\n"])
 def test_punctuation_ends_the_held_text(sentence: str) -> None:
-    """Only the text after the last punctuation mark waits, also in scripts without spaces. The finding is early."""
+    """At most one sentence is held back, also in scripts without spaces. The finding does not wait for the end."""
     stream = quick(token_limit(_LIMITS), limit=200).stream()
     length = 0
     for _ in range(200):
@@ -65,7 +67,7 @@ def test_punctuation_ends_the_held_text(sentence: str) -> None:
 
 
 def test_a_text_without_spaces_is_one_word() -> None:
-    """The reading time holds no text back because of its letters."""
+    """A text without spaces counts as one word for the reading time, so no part of it is held back."""
     stream = quick(reading_time(_LIMITS), max_time=0.05).stream()
     for at in range(1, 200):
         assert stream.feed("汉字", last=False) == (2 * at, [])
