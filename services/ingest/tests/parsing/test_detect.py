@@ -58,6 +58,8 @@ def found(tmp_path: Path) -> Callable[[bytes, str], str]:
         (b'{"cells": [{"cell_type": "markdown", "source": "x"}], "nbformat": 4}', "", "notebook"),
         (b"a: 1", ".yml", "yaml_records"),
         (b"a: 1", "", "plain"),
+        (b"<svg></svg>\n# A picture", ".md", "markdown"),
+        (b"<svg></svg>", ".svelte", "code"),
     ],
 )
 def test_formats_by_content(found: Callable[[bytes, str], str], content: bytes, suffix: str, expected: str) -> None:
@@ -81,6 +83,7 @@ def test_formats_by_content(found: Callable[[bytes, str], str], content: bytes, 
         (b"GIF89a" + bytes(64), ".gif", Unsupported, ".gif"),
         (b"\x1f\x8b\x08" + bytes(64), ".gz", Unsupported, "GZIP"),
         (b"<svg></svg>", "", Unsupported, "SVG"),
+        (b"<svg></svg>", ".txt", Unsupported, "SVG"),
         (b"%!PS-Adobe", ".ps", Unsupported, "PostScript"),
     ],
 )

@@ -86,7 +86,7 @@ def _text_format(path: Path, head: bytes, suffix: str) -> Format:
     if suffix in _UNSUPPORTED_BINARY_SUFFIXES or (by_suffix is not None and by_suffix.binary):
         raise Unreadable(f"The name ends with {suffix}, but the file is plain text.")
     recognised = _recognised(path, head, binary=False)
-    if recognised is None:
+    if recognised is None and by_suffix in (None, FORMATS[-1]):
         start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
         for prefix, name in _UNSUPPORTED_TEXT:
             if start.startswith(prefix):
