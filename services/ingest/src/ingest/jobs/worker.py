@@ -196,9 +196,8 @@ class Worker:
         report = await Report.begin(self._jobs, delivery.job, delivery.attempt)
         if report.counted_attempts > self._max_attempts:
             # In all attempts, the worker crashed before it recorded a failure.
-            await self._give_up(
-                delivery, report, Failure("INTERNAL", "The document crashed every worker that processed it.")
-            )
+            failure = Failure("INTERNAL", "The document crashed every worker that processed it.")
+            await self._give_up(delivery, report, failure)
             return
         try:
             result = await self._ingestion.run(delivery.job, report, delivery.earlier_jobs_ended)
