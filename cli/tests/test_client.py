@@ -120,12 +120,33 @@ async def test_no_gateway_answers(no_gateway: str, tmp_path: Path) -> None:
                 await call
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://127.0.0.1", "http://", ""])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("127.0.0.1:80", "ftp://127.0.0.1", "http://", "", "http://[::1", "http://127.0.0.1:99999"),
+        *("http://127.0.0.1?x=1", "http://127.0.0.1#x", "http://a\x07b", "http://a\udcffb"),
+    ],
+)
 async def test_invalid_urls(url: str) -> None:
     """An invalid URL raises a usage error."""
     with pytest.raises(UsageError):
         async with Client(url) as client:
             await client.readiness()
+
+
+@pytest.mark.parametrize("key", ["secret\n", "secret key", "s\u00e9cret", "secret\udcff"])
+async def test_an_invalid_key(key: str) -> None:
+    """A key that no header can contain raises a usage error, which does not contain the key."""
+    with pytest.raises(UsageError, match="CAUSEWAY_API_KEY") as refused:
+        Client("http://127.0.0.1:80", api_key=key)
+    assert "cret" not in str(refused.value)
+
+
+async def test_a_value_that_is_too_long(gateway: Any) -> None:
+    """A value that is too long for a URL raises a usage error."""
+    async with Client(gateway.url) as client:
+        with pytest.raises(UsageError, match="too long"):
+            await Library(client).job("x" * 100_000)
 
 
 async def test_another_server_is_no_gateway(gateway: Any) -> None:

@@ -1,5 +1,8 @@
+import os
 import re
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +58,29 @@ def test_the_first_steps(cli: Callable[..., Any]) -> None:
     assert "COMMAND --help" in shown
     assert "...\n" not in shown.partition("Commands:")[2]
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", cli("--version").stdout)
+
+
+@pytest.mark.parametrize("arguments", [("ask", "Why?\udcff"), ("responses", "show", "\udcff")])
+def test_a_value_that_is_not_utf_8(gateway: Any, cli: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    """An argument that is not valid UTF-8 ends the command with exit code 2 and a message."""
+    result = cli(*arguments, "--url", gateway.url)
+    message = "causeway: a value of the command line is not valid UTF-8: it contains '\\udcff'\n"
+    assert (result.exit_code, result.stderr) == (2, message)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
+@pytest.mark.parametrize("arguments", [("--help",), ("status", "--json"), ("ask", "Why?")])
+def test_a_full_disk(gateway: Any, causeway: list[str], arguments: tuple[str, ...]) -> None:
+    """If the output cannot be written, the command ends with exit code 1 and the reason."""
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*causeway, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "CAUSEWAY_URL": gateway.url},
+            text=True,
+        )
+    assert (ended.returncode, ended.stderr) == (1, "causeway: No space left on device\n")
 
 
 def test_no_command(cli: Callable[..., Any]) -> None:

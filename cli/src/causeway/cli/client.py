@@ -19,6 +19,8 @@ _PROBE_TIMEOUT = httpx.Timeout(10, connect=2)
 _MAX_ATTEMPTS = 6
 _FIRST_WAIT_SECONDS = 0.5
 _MAX_WAIT_SECONDS = 60.0
+_MAX_PORT = 65535
+_MAX_SHOWN = 200
 _BUSY_STATUSES = frozenset({429, 503})
 _KEY_HINT = "The commands read a key from CAUSEWAY_API_KEY; `causeway keys create --name me` creates a key."
 
@@ -35,26 +37,22 @@ class Client:
         first_wait: Seconds before the first retry. The wait doubles with each further retry.
 
     Raises:
-        UsageError: The URL is invalid.
+        UsageError: The URL or the key is invalid.
     """
 
     def __init__(self, url: str, *, api_key: str = "", first_wait: float = _FIRST_WAIT_SECONDS) -> None:
         self.url = url.rstrip("/")
         self._first_wait = first_wait
         self._answered = False
-        try:
-            host = httpx.URL(self.url).host
-            if not host or not self.url.startswith(("http://", "https://")):
-                raise UsageError(f"--url must have the form http://127.0.0.1:8080, not {url!r}")
-            self._http = httpx.AsyncClient(
-                base_url=self.url,
-                timeout=_TIMEOUT,
-                headers={"authorization": f"Bearer {api_key}"} if api_key else None,
-                # Requests to this machine do not use a proxy from the environment.
-                trust_env=host not in {"127.0.0.1", "::1", "localhost"},
-            )
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise UsageError(f"{url} is not a valid URL: {error}") from error
+        host = gateway_host(self.url)
+        check_api_key(api_key)
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            timeout=_TIMEOUT,
+            headers={"authorization": f"Bearer {api_key}"} if api_key else None,
+            # Requests to this machine do not use a proxy from the environment.
+            trust_env=host not in {"127.0.0.1", "::1", "localhost"},
+        )
 
     async def __aenter__(self) -> Self:
         """Return the client."""
@@ -202,6 +200,38 @@ class Client:
         except httpx.RequestError as error:
             cause = str(error) or type(error).__name__
             raise Unreachable(f"the connection to {self.url} broke: {cause}") from error
+        except httpx.InvalidURL as error:
+            raise UsageError(f"a value of the command line is too long for a request: {error}") from error
+
+
+def gateway_host(url: str) -> str:
+    """Return the host of a gateway's URL.
+
+    Raises:
+        UsageError: The URL is invalid.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, UnicodeEncodeError) as error:
+        raise UsageError(f"{url[:_MAX_SHOWN]!r} is not a valid URL: {error}") from error
+    if not parsed.host or not url.startswith(("http://", "https://")) or parsed.query or parsed.fragment:
+        raise UsageError(f"--url must have the form http://127.0.0.1:8080, not {url!r}")
+    if parsed.port is not None and parsed.port > _MAX_PORT:
+        raise UsageError(f"--url has the port {parsed.port}, but the highest port is {_MAX_PORT}")
+    return parsed.host
+
+
+def check_api_key(api_key: str) -> None:
+    """Check that a key can be sent in a header. The message does not contain the key.
+
+    Raises:
+        UsageError: The key contains other characters than visible ASCII characters.
+    """
+    if not all("!" <= character <= "~" for character in api_key):
+        raise UsageError(
+            "the API key (CAUSEWAY_API_KEY or --api-key) may contain only visible ASCII characters, without spaces "
+            "and line breaks"
+        )
 
 
 def _chat_body(question: str, overrides: Mapping[str, object]) -> dict[str, object]:

@@ -1,10 +1,11 @@
 """The command line: its commands, and the conversion of errors to messages and exit codes."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from causeway.cli import render
@@ -24,7 +25,7 @@ from causeway.cli.commands import (
     usage,
     users,
 )
-from causeway.cli.errors import CommandError
+from causeway.cli.errors import CommandError, UsageError
 from causeway.cli.options import EXIT_CODES, EXIT_CODES_OF_A_STACK
 
 _FIRST_STEPS = (
@@ -173,9 +174,37 @@ def _epilog(examples: Sequence[str], exit_codes: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line, by default the process's command line; exit with its exit code."""
     try:
-        build_app()(arguments)
+        try:
+            build_app()(arguments)
+        finally:
+            if sys.stdout is not None:  # None: the caller has closed the standard output
+                sys.stdout.flush()
     except CommandError as error:
-        render.line(render.console(stderr=True), f"causeway: {error}", "red")
-        sys.exit(error.exit_code)
+        _exit(str(error), error.exit_code)
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":
+            raise
+        # Python decodes an argument that is not UTF-8 to lone surrogates, which no request can contain.
+        found = error.object[error.start : error.end]
+        _exit(f"a value of the command line is not valid UTF-8: it contains {found!a}", UsageError.exit_code)
+    except OSError as error:  # for example, the disk of the output is full
+        _discard_output()
+        if isinstance(error, BrokenPipeError):
+            sys.exit(CommandError.exit_code)
+        _exit(": ".join(str(part) for part in (error.filename, error.strerror or error) if part), 1)
     except asyncio.CancelledError:  # `cancelled_by_signals` has cancelled the command
         sys.exit(_EXIT_INTERRUPTED)
+
+
+def _exit(message: str, code: int) -> NoReturn:
+    """Print a message on the standard error output, and exit."""
+    render.line(render.console(stderr=True), f"causeway: {message}", "red")
+    sys.exit(code)
+
+
+def _discard_output() -> None:
+    """Discard the rest of the output if it cannot be written. Otherwise, Python reports it again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,9 +5,9 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-import httpx
 import typer
-from causeway.cli.errors import CommandError, UsageError
+from causeway.cli.client import check_api_key, gateway_host
+from causeway.cli.errors import CommandError
 from causeway.cli.mcp_bridge import Bridge, bridge_client
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Url, resolve_url
 
@@ -39,14 +39,14 @@ def mcp(
     of that front end.
     """
     base = resolve_url(url, data_dir).rstrip("/")
-    if not base.startswith(("http://", "https://")):
-        raise UsageError(f"--url must have the form http://127.0.0.1:8080, not {base!r}")
+    host = gateway_host(base)
+    check_api_key(api_key)
     mount = front_end.strip("/")
-    asyncio.run(_serve(f"{base}/{mount}/mcp" if mount else f"{base}/mcp", api_key))
+    asyncio.run(_serve(f"{base}/{mount}/mcp" if mount else f"{base}/mcp", host, api_key))
 
 
-async def _serve(address: str, api_key: str) -> None:
-    async with bridge_client(api_key, httpx.URL(address).host) as http:
+async def _serve(address: str, host: str, api_key: str) -> None:
+    async with bridge_client(api_key, host) as http:
         await Bridge(http, address, _write).serve(_lines())
 
 
