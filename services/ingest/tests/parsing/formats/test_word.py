@@ -149,18 +149,18 @@ def test_invisible_content_is_left_out(read: Read) -> None:
     assert section.text == "new link\nline\n\nControl"
 
 
-def test_notes_follow_their_paragraph(read: Read, repack: Repack) -> None:
-    """A footnote or a text box follows its paragraph."""
-    document = docx.Document()
-    run(
-        document,
-        '<w:r><w:t>Boats</w:t><w:footnoteReference w:id="7"/><w:t> go.</w:t></w:r>'
-        "<w:r><w:txbxContent><w:p><w:r><w:t>In a box.</w:t></w:r></w:p></w:txbxContent></w:r>",
-    )
+NOTE_AND_BOX = (
+    '<w:r><w:t>Boats</w:t><w:footnoteReference w:id="7"/><w:t> go.</w:t></w:r>'
+    "<w:r><w:txbxContent><w:p><w:r><w:t>In a box.</w:t></w:r></w:p></w:txbxContent></w:r>"
+)
+
+
+def with_note(repack: Repack, document: Any) -> bytes:
+    """Return the document with a footnote with the id 7."""
     kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/footnotes"
     note = "<w:footnote w:id='7'><w:p><w:r><w:t>Not all.</w:t></w:r></w:p></w:footnote>"
     notes = f"<w:footnotes {nsdecls('w')}>{note}</w:footnotes>"
-    content = repack(
+    return repack(
         saved(document),
         **{
             "word/footnotes.xml": notes.encode(),
@@ -170,8 +170,45 @@ def test_notes_follow_their_paragraph(read: Read, repack: Repack) -> None:
             ),
         },
     )
-    [section] = sections(read, content)
+
+
+def test_notes_follow_their_paragraph(read: Read, repack: Repack) -> None:
+    """A footnote or a text box follows its paragraph."""
+    document = docx.Document()
+    run(document, NOTE_AND_BOX)
+    [section] = sections(read, with_note(repack, document))
     assert section.text == "Boats[1] go.\n\n[1] Not all.\n\nIn a box."
+
+
+def test_notes_in_tables(read: Read, repack: Repack) -> None:
+    """Footnotes and text boxes follow their table; in a table for layout, their paragraph. No number is skipped."""
+    document = docx.Document()
+    frame = document.add_table(rows=1, cols=1)
+    table = document.add_table(rows=2, cols=2)
+    table.cell(0, 0).text, table.cell(0, 1).text, table.cell(1, 1).text = "Vessel", "Seats", "420"
+    for cell in (frame.cell(0, 0), table.cell(1, 0)):
+        cell._tc.insert(0, parse_xml(f"<w:p {nsdecls('w')}>{NOTE_AND_BOX}</w:p>"))
+    [section] = sections(read, with_note(repack, document))
+    assert section.text == (
+        "Boats[1] go.\n\n[1] Not all.\n\nIn a box.\n\nVessel: Boats[2] go.; Seats: 420\n\n[2] Not all.\n\nIn a box."
+    )
+
+
+def test_numbers_in_tables(read: Read) -> None:
+    """The paragraphs of cells have the numbers that Word shows, and the numbers continue after the table."""
+    document = docx.Document()
+    table = document.add_table(rows=3, cols=2)
+    for row, texts in zip(table.rows, (("No.", "Rule"), ("", "Wait."), ("Stop", "Go.")), strict=True):
+        for cell, text in zip(row.cells, texts, strict=True):
+            cell.text = text
+    for row in table.rows[1:]:
+        row.cells[0].paragraphs[0].style = document.styles["List Number"]
+    table.cell(1, 1).add_paragraph(style="List Bullet")
+    frame = document.add_table(rows=1, cols=1).cell(0, 0).paragraphs[0]
+    frame.text, frame.style = "Framed", document.styles["List Number"]
+    document.add_paragraph("After", style="List Number")
+    [section] = sections(read, saved(document))
+    assert section.text == "No.: 1.; Rule: Wait.\nNo.: 2. Stop; Rule: Go.\n\n3. Framed\n4. After"
 
 
 def test_a_document_without_text(read: Read, make_docx: MakeDocx) -> None:

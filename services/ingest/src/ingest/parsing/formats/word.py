@@ -4,6 +4,7 @@ The parser leaves out invisible content (deletions, hidden text, field codes). I
 contents, headers and footers, because they repeat other text.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -147,18 +148,29 @@ class _Body:
             return
         other = _OtherContent([], [], [])
         text = self._text(paragraph, other)
-        is_empty = not text.strip()
-        # Word also counts an empty paragraph, unless its paragraph mark is invisible.
-        is_counted = style.list_id and not (is_empty and _has_invisible_mark(paragraph))
-        marker = self._numbers.marker(style.list_id, style.depth) if is_counted else ""
-        if is_empty:
-            marker = ""
+        marker = self._marker(paragraph, style, text)
+        if not text.strip():
+            marker = ""  # a number without text is only counted
         elif style.level is not None:
             self._outline.heading(style.level, flat(f"{marker} {text}" if marker != "-" else text))
         else:
             line = f"{'  ' * style.depth}{marker} {collapse(text)}" if marker else collapse(text)
             self._outline.block(line, tight=bool(marker) and self._in_list)
         self._in_list = bool(marker) and style.level is None
+        self._add_other_content(other)
+
+    def _marker(self, paragraph: etree._Element, style: _Style, text: str) -> str:
+        """Count a paragraph if it is in a list, and return its number or bullet; otherwise an empty string.
+
+        Word also numbers an empty paragraph, unless its paragraph mark is invisible. The bullet of an empty
+        paragraph is left out.
+        """
+        if not style.list_id or (not text.strip() and _has_invisible_mark(paragraph)):
+            return ""
+        marker = self._numbers.marker(style.list_id, style.depth)
+        return marker if text.strip() or marker != "-" else ""
+
+    def _add_other_content(self, other: _OtherContent) -> None:
         for number, kind, note_id in other.notes:
             note = self._note(kind, note_id)
             if note is not None:
@@ -193,9 +205,10 @@ class _Body:
             elif tag == _CHART:
                 other.charts.append(child.get(_REFERENCE, ""))
             elif isinstance(tag, str) and tag not in _INVISIBLE and not (tag == f"{W}r" and _is_hidden(child)):
-                parts.append(self._text(child, other))
-                if tag == f"{W}p":
-                    parts.append("\n")
+                text = self._text(child, other)
+                if tag == f"{W}p":  # of a cell or a note
+                    text = f"{self._marker(child, self._style_of(child), text)} {text}\n"
+                parts.append(text)
         return "".join(parts)
 
     def _note(self, kind: str, note_id: str) -> etree._Element | None:
@@ -213,13 +226,14 @@ class _Body:
 
     def _table(self, table: etree._Element) -> None:
         table_rows = [row for row in table.iter(f"{W}tr") if _table_of(row) is table]
-        grid: list[list[str]] = []
-        for row in table_rows:
-            grid.append(self._cells(row, grid[-1] if grid else []))
-        if len(grid) < 2 or max(map(len, grid)) < 2:  # a table for layout
-            for cell in (cell for cell in table.iter(f"{W}tc") if _table_of(cell) is table):
+        if len(table_rows) < 2 or max(map(_width, table_rows)) < 2:  # a table for layout
+            for cell in itertools.chain.from_iterable(map(_cells_of, table_rows)):
                 self._blocks(cell)
             return
+        grid: list[list[str]] = []
+        other = _OtherContent([], [], [])
+        for row in table_rows:
+            grid.append(self._cells(row, grid[-1] if grid else [], other))
         count = max(1, sum(row.find(f"{W}trPr/{W}tblHeader") is not None for row in table_rows))
         look = table.find(f"{W}tblPr/{W}tblLook")
         if look is not None and look.get(f"{W}firstRow") == "0" and count == 1:
@@ -230,26 +244,23 @@ class _Body:
         ]
         self._outline.rows(rows(header, [cells for cells in grid[count:] if any(cells)]))
         self._in_list = False
+        self._add_other_content(other)
 
-    def _cells(self, row: etree._Element, above: list[str]) -> list[str]:
-        """Return a row's texts by grid column.
+    def _cells(self, row: etree._Element, above: list[str], other: _OtherContent) -> list[str]:
+        """Return a row's texts by grid column, and add the other content of the cells to ``other``.
 
         A cell that is merged with the cell above repeats its text. The text of a cell that spans several columns is
         in the first of them.
         """
         cells: list[str] = []
-        for cell in row.iter(f"{W}tc"):
-            if _table_of(cell) is not _table_of(row):
-                continue
+        for cell in _cells_of(row):
             merge = cell.find(f"{W}tcPr/{W}vMerge")
             column = len(cells)
             if merge is not None and merge.get(f"{W}val") != "restart" and column < len(above):
                 cells.append(above[column])
             else:
-                cells.append(flat(self._text(cell, _OtherContent([], [], []))))
-            properties = cell.find(f"{W}tcPr")
-            span = value_of(properties, "gridSpan") if properties is not None else ""
-            cells += [""] * (min(int(span), 1000) - 1 if span else 0)
+                cells.append(flat(self._text(cell, other)))
+            cells += [""] * (_span(cell) - 1)
         return cells
 
 
@@ -309,6 +320,24 @@ def _has_invisible_mark(paragraph: etree._Element) -> bool:
 
 def _table_of(element: etree._Element) -> etree._Element | None:
     return next(element.iterancestors(f"{W}tbl"), None)
+
+
+def _cells_of(row: etree._Element) -> list[etree._Element]:
+    """Return the cells of a row, without those of tables within it."""
+    table = _table_of(row)
+    return [cell for cell in row.iter(f"{W}tc") if _table_of(cell) is table]
+
+
+def _width(row: etree._Element) -> int:
+    """Return the number of grid columns of a row."""
+    return sum(map(_span, _cells_of(row)))
+
+
+def _span(cell: etree._Element) -> int:
+    """Return the number of grid columns of a cell."""
+    properties = cell.find(f"{W}tcPr")
+    span = value_of(properties, "gridSpan") if properties is not None else ""
+    return max(1, min(int(span), 1000)) if span else 1
 
 
 def _padded(grid: list[list[str]]) -> list[list[str]]:
