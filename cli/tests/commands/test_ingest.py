@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 import subprocess
 import time
@@ -159,6 +160,28 @@ def test_delete_missing(gateway: Any, cli: Callable[..., Any], folder: Path) -> 
     assert (result.exit_code, sorted(gateway.removed)) == (0, ["a.pdf", "old.md"])
     assert "removed: a.pdf" in result.stdout
     assert sorted(gateway.stored["x"]) == ["a note", "b.md", "deep/er/b.md"]
+
+
+def test_a_name_that_is_not_utf_8(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+    """A file whose name is not valid UTF-8 fails with the reason. The other files are ingested."""
+    try:
+        (folder / "caf\udce9.md").write_text("text")
+    except OSError:
+        pytest.skip("the file system accepts only names in UTF-8")
+    result = cli("ingest", folder, "-i", "x", "--url", gateway.url)
+    assert (result.exit_code, len(gateway.uploads)) == (1, 3)
+    expected = "failed: caf\\udce9.md, the name of the file is not valid UTF-8; rename the file"
+    assert expected in result.stdout.splitlines()
+    shown = cli("ingest", folder, "-i", "x", "--json", "--url", gateway.url).stdout.splitlines()
+    [failed] = [line for line in map(json.loads, shown) if line["state"] == "failed"]
+    assert failed["name"] == "caf\udce9.md"
+
+
+def test_a_pipe_is_refused(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """The command refuses a named pipe instead of waiting for its data."""
+    os.mkfifo(tmp_path / "pipe")
+    result = cli("ingest", "pipe", "-i", "x", "--url", gateway.url)
+    assert (result.exit_code, result.stderr) == (2, "causeway: pipe is neither a regular file nor a directory\n")
 
 
 def test_delete_missing_keeps_a_file_with_another_name(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:

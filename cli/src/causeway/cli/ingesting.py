@@ -72,9 +72,13 @@ def find(paths: Sequence[Path], *, allow_empty: bool = False) -> list[Source]:
         allow_empty: Whether an empty result is allowed.
 
     Raises:
-        UsageError: There are no files, or two files would have the same name and replace each other.
+        UsageError: There are no files, a path is neither a file nor a directory, or two files would have the same
+            name and replace each other.
     """
     sources: dict[str, Source] = {}
+    for path in paths:
+        if not path.is_dir() and not path.is_file():  # a named pipe, for example, would block the upload
+            raise UsageError(f"{path} is neither a regular file nor a directory")
     for source in iterate_sources(paths):
         other = sources.setdefault(source.name, source)
         if other.path.resolve() != source.path.resolve():
@@ -164,6 +168,9 @@ async def ingest(
 
     async def ingest_one(source: Source) -> Outcome:
         watcher.started(source)
+        if not _is_utf8(source.name):
+            message = "the name of the file is not valid UTF-8; rename the file"
+            return Outcome(source, "failed", "INVALID_NAME", message)
         try:
             if await _is_stored(source, (stored or {}).get(source.name)):
                 return Outcome(source, "unchanged")
@@ -190,6 +197,11 @@ async def ingest(
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from failures
     return [outcomes[source] for source in sources]
+
+
+def _is_utf8(name: str) -> bool:
+    """Return whether the name of a file is valid UTF-8. Python decodes other bytes to lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 async def _is_stored(source: Source, document: StoredDocument | None) -> bool:

@@ -29,8 +29,13 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def printable(text: str) -> str:
-    """Return the text without control characters other than tabs and line feeds."""
-    return _CONTROLS.sub("", text)
+    """Return the text without control characters other than tabs and line feeds. Lone surrogates are escaped."""
+    return _CONTROLS.sub("", _encodable(text))
+
+
+def _encodable(text: str) -> str:
+    """Return the text with escapes for lone surrogates, which names of files that are not UTF-8 contain."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def line(out: Console, text: str = "", style: str | None = None) -> None:
@@ -40,7 +45,7 @@ def line(out: Console, text: str = "", style: str | None = None) -> None:
 
 def json_line(out: Console, body: object) -> None:
     """Print an object as one line of JSON."""
-    out.file.write(json.dumps(body, ensure_ascii=False) + "\n")
+    out.file.write(_encodable(json.dumps(body, ensure_ascii=False)) + "\n")
 
 
 def piece(out: Console, text: str) -> None:
