@@ -122,7 +122,11 @@ async def test_a_failure_after_the_connection(tmp_path: Path, failure: Exception
     [
         ("--roles", "root"),
         ("--roles", "ask,asks"),
+        ("--roles", ""),
         ("--tenant", " "),
+        ("--tenant", "north\udcff"),
+        ("--user", "ann\nbob"),
+        ("--groups", "a\udcff"),
         ("--expires", "soon"),
         ("--expires", "2020-01-01"),
         ("--expires", "0d"),

@@ -96,7 +96,13 @@ def create(
     """
     if not name.strip() or not tenant.strip():
         raise UsageError("--name and --tenant must not be empty")
+    values = {"name": name, "tenant": tenant, "user": user, "oids": oids, "groups": groups, "profile": profile}
+    for option, value in values.items():
+        if not value.isprintable():
+            raise UsageError(f"--{option} may contain only printable characters, not {value!a}")
     role_names = comma_separated(roles)
+    if not role_names:
+        raise UsageError(f"--roles must name one or more of {', '.join(ROLES)}")
     if unknown := set(role_names) - set(ROLES):
         raise UsageError(f"unknown role {', '.join(sorted(unknown))}; use one or more of {', '.join(ROLES)}")
     key, record = api_keys.create(
