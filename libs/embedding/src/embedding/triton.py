@@ -36,7 +36,7 @@ class TritonSource:
             vectors = await self._model.infer([(source, _STRINGS, elements)], target)
         except TritonFailed as error:
             raise self._failure(error) from error
-        if vectors is None or not vectors.ndim:
+        if vectors is None or not vectors.ndim or not vectors.size:
             raise WrongVectors(f"{self._who} sent no valid '{target}'.")
         return vectors.reshape(len(vectors), -1)
 
