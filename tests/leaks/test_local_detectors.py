@@ -144,7 +144,7 @@ async def clearances(
 ) -> list[Outcome]:
     """Return the clearances of each piece, and the error at the end.
 
-    After each piece, this function feeds a complete empty text with another choice number. When the clearance of
+    After each piece, this function feeds a complete empty text with another choice index. When the clearance of
     this text arrives, the piece before it has been judged. Without this, the service would judge several pieces
     together.
     """
@@ -326,7 +326,7 @@ def test_errors(platform: Platform, call: str, detectors: Sequence[Detector]) ->
 
 @pytest.mark.parametrize("method", ["detect", "watch"])
 def test_the_gateway_records_its_detectors(platform: Platform, method: Literal["detect", "watch"]) -> None:
-    """The metrics of a detector count the calls in the gateway, also if the caller ends a watch early."""
+    """The metrics of a detector count the calls in the gateway, even if the caller ends a watch early."""
     labels = {"causeway_detector": "ban_substrings", "causeway_outcome": "found"}
 
     def count() -> float:
