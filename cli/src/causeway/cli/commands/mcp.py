@@ -1,13 +1,14 @@
 """``causeway mcp``: the platform's MCP server for clients that use standard input and output."""
 
 import asyncio
+import re
 import sys
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 import typer
 from causeway.cli.client import check_api_key, gateway_host
-from causeway.cli.errors import CommandError
+from causeway.cli.errors import CommandError, UsageError
 from causeway.cli.mcp_bridge import Bridge, bridge_client
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Url, resolve_url
 
@@ -22,6 +23,7 @@ FrontEnd = Annotated[
 ]
 
 _MAX_LINE_BYTES = 4 * 1024 * 1024
+_MOUNT = re.compile(r"[A-Za-z0-9._~-]*")
 
 EXAMPLES = (
     "causeway mcp",
@@ -42,6 +44,8 @@ def mcp(
     host = gateway_host(base)
     check_api_key(api_key)
     mount = front_end.strip("/")
+    if not _MOUNT.fullmatch(mount):
+        raise UsageError(f"--front-end must be the first path segment of a front end, such as help, not {mount!r}")
     asyncio.run(_serve(f"{base}/{mount}/mcp" if mount else f"{base}/mcp", host, api_key))
 
 
@@ -63,7 +67,13 @@ def _print(line: str) -> None:
 async def _lines() -> AsyncIterator[bytes]:
     reader = asyncio.StreamReader(limit=_MAX_LINE_BYTES)
     loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    if sys.stdin is None:
+        raise CommandError("the standard input is closed; an MCP client writes its messages to it")
+    try:
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    except ValueError as error:
+        message = "the standard input must be a pipe, a socket or a terminal; use a pipe to send a file"
+        raise CommandError(message) from error
     try:
         while line := await reader.readline():
             yield line
