@@ -83,6 +83,22 @@ def test_a_full_disk(gateway: Any, causeway: list[str], arguments: tuple[str, ..
     assert (ended.returncode, ended.stderr) == (1, "causeway: No space left on device\n")
 
 
+def test_an_interrupted_start(causeway: list[str], tmp_path: Path) -> None:
+    """Ctrl-C while the command loads its modules ends it with exit code 130, without a traceback."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer':\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run([*causeway, "status"], env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
 def test_no_command(cli: Callable[..., Any]) -> None:
     """Without a command, the program prints the list of commands and exits with code 2."""
     result = cli()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import typer
-from causeway.cli.main import build_app
+from causeway.cli.program import build_app
 
 PAGES = (
     "README.md",

@@ -1,0 +1,210 @@
+"""The command line: its commands, and the conversion of errors to messages and exit codes."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, NoReturn
+
+import typer
+from causeway.cli import render
+from causeway.cli.commands import (
+    ask,
+    backup,
+    demo,
+    documents,
+    index,
+    ingest,
+    jobs,
+    keys,
+    mcp,
+    responses,
+    status,
+    up,
+    usage,
+    users,
+)
+from causeway.cli.errors import CommandError, UsageError
+from causeway.cli.options import EXIT_CODES, EXIT_CODES_OF_A_STACK
+
+_FIRST_STEPS = (
+    "causeway up",
+    "causeway ingest examples/corpus --index handbook",
+    'causeway ask "When will the pivot bearing be renewed?" --index handbook',
+)
+_EXIT_INTERRUPTED = 130
+_MORE = "`causeway COMMAND --help` shows each command's examples and exit codes."
+
+
+def build_app() -> typer.Typer:
+    """Return the application with all commands."""
+    app = typer.Typer(
+        name="causeway",
+        help="Run and operate Causeway, a retrieval-augmented-generation (RAG) platform.",
+        epilog=_epilog(_FIRST_STEPS, _MORE),
+        callback=_causeway,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # Rich would join the lines of the examples
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.command(epilog=_epilog(up.EXAMPLES, EXIT_CODES_OF_A_STACK))(up.up)
+    app.command(epilog=_epilog(ingest.EXAMPLES, EXIT_CODES))(ingest.ingest)
+    app.command(epilog=_epilog(ask.EXAMPLES, EXIT_CODES))(ask.ask)
+    app.command(epilog=_epilog(mcp.EXAMPLES, EXIT_CODES))(mcp.mcp)
+    app.command(epilog=_epilog(status.EXAMPLES, EXIT_CODES))(status.status)
+    app.command(epilog=_epilog(demo.EXAMPLES, EXIT_CODES_OF_A_STACK))(demo.demo)
+    index_app = typer.Typer(
+        name="index",
+        help="List, create, change, rebuild or delete indexes.",
+        epilog=_epilog(index.EXAMPLES, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for name, index_command in (
+        ("list", index.list_indexes),
+        ("show", index.show),
+        ("create", index.create),
+        ("set", index.set_settings),
+        ("rebuild", index.rebuild),
+        ("delete", index.delete),
+    ):
+        epilog = _epilog(_examples_of(f"index {name}", index.EXAMPLES), EXIT_CODES)
+        index_app.command(name, epilog=epilog)(index_command)
+    app.add_typer(index_app)
+    documents_app = typer.Typer(
+        name="documents",
+        help="List documents, show passages, change access lists.",
+        epilog=_epilog(documents.EXAMPLES, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for name, document_command in (
+        ("list", documents.list_documents),
+        ("passages", documents.passages),
+        ("access", documents.access),
+    ):
+        epilog = _epilog(_examples_of(f"documents {name}", documents.EXAMPLES), EXIT_CODES)
+        documents_app.command(name, epilog=epilog)(document_command)
+    app.add_typer(documents_app)
+    jobs_app = typer.Typer(
+        name="jobs",
+        help="List, cancel or resubmit ingest jobs.",
+        epilog=_epilog(jobs.EXAMPLES, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for name, job_command in (
+        ("list", jobs.list_jobs),
+        ("lanes", jobs.lanes),
+        ("dead", jobs.dead),
+        ("replay", jobs.replay),
+        ("cancel", jobs.cancel),
+    ):
+        epilog = _epilog(_examples_of(f"jobs {name}", jobs.EXAMPLES), EXIT_CODES)
+        jobs_app.command(name, epilog=epilog)(job_command)
+    app.add_typer(jobs_app)
+    app.command(epilog=_epilog(usage.EXAMPLES, EXIT_CODES))(usage.usage)
+    app.command(epilog=_epilog(backup.BACKUP_EXAMPLES, EXIT_CODES))(backup.backup)
+    app.command(epilog=_epilog(backup.RESTORE_EXAMPLES, EXIT_CODES))(backup.restore)
+    keys_app = typer.Typer(
+        name="keys",
+        help="Create, list or revoke API keys.\n\nThe command connects to NATS directly. So you can create the "
+        "first key without another key.",
+        epilog=_epilog(keys.EXAMPLES, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for name, key_command in (("create", keys.create), ("list", keys.list_keys), ("revoke", keys.revoke)):
+        epilog = _epilog(_examples_of(f"keys {name}", keys.EXAMPLES), EXIT_CODES)
+        keys_app.command(name, epilog=epilog)(key_command)
+    app.add_typer(keys_app)
+    responses_app = typer.Typer(
+        name="responses",
+        help="List, show, cancel or delete stored responses. The texts are not shown.",
+        epilog=_epilog(responses.EXAMPLES, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for name, response_command in (
+        ("list", responses.list_responses),
+        ("show", responses.show),
+        ("cancel", responses.cancel),
+        ("delete", responses.delete),
+    ):
+        epilog = _epilog(_examples_of(f"responses {name}", responses.EXAMPLES), EXIT_CODES)
+        responses_app.command(name, epilog=epilog)(response_command)
+    app.add_typer(responses_app)
+    users_app = typer.Typer(
+        name="users",
+        help="Delete the stored data of users.",
+        epilog=_epilog(users.EXAMPLES, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    users_app.command("delete", epilog=_epilog(users.EXAMPLES, EXIT_CODES))(users.delete)
+    app.add_typer(users_app)
+    return app
+
+
+def _show_version(requested: bool) -> None:
+    if requested:
+        render.line(render.console(), version("causeway-cli"))
+        raise typer.Exit
+
+
+def _causeway(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Define the options of the program; the commands do the work."""
+
+
+def _examples_of(command: str, examples: Sequence[str]) -> list[str]:
+    return [example for example in examples if example.startswith(f"causeway {command}")]
+
+
+def _epilog(examples: Sequence[str], exit_codes: str) -> str:
+    lines = "\n".join(f"  {example}" for example in examples)
+    return f"\b\nExamples:\n{lines}\n\n{exit_codes}"
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line, by default the process's command line; exit with its exit code."""
+    try:
+        try:
+            build_app()(arguments)
+        finally:
+            if sys.stdout is not None:  # None: the caller has closed the standard output
+                sys.stdout.flush()
+    except CommandError as error:
+        _exit(str(error), error.exit_code)
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":
+            raise
+        # Python decodes an argument that is not UTF-8 to lone surrogates, which no request can contain.
+        found = error.object[error.start : error.end]
+        _exit(f"a value of the command line is not valid UTF-8: it contains {found!a}", UsageError.exit_code)
+    except OSError as error:  # for example, the disk of the output is full
+        _discard_output()
+        if isinstance(error, BrokenPipeError):
+            sys.exit(CommandError.exit_code)
+        _exit(": ".join(str(part) for part in (error.filename, error.strerror or error) if part), 1)
+    except asyncio.CancelledError:  # `cancelled_by_signals` has cancelled the command
+        sys.exit(_EXIT_INTERRUPTED)
+
+
+def _exit(message: str, code: int) -> NoReturn:
+    """Print a message on the standard error output, and exit."""
+    render.line(render.console(stderr=True), f"causeway: {message}", "red")
+    sys.exit(code)
+
+
+def _discard_output() -> None:
+    """Discard the rest of the output if it cannot be written. Otherwise, Python reports it again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
