@@ -11,12 +11,15 @@ from gateway.frontends.profiles import ANY_ORIGIN, Frontend
 from gateway.server.request_state import state_of
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
+# OpenAI's clients for browsers send many headers of their own (`x-stainless-…`), and their list grows. The wildcard
+# does not cover `authorization`. The other names are for browsers that do not know the wildcard.
 _ALLOWED = (
-    b"authorization, api-key, x-api-key, content-type, traceparent, x-ms-useragent, x-priority, "
-    b"mcp-protocol-version, mcp-session-id, mcp-method, mcp-name"
+    b"authorization, api-key, x-api-key, content-type, last-event-id, traceparent, x-ms-useragent, x-priority, "
+    b"mcp-protocol-version, mcp-session-id, mcp-method, mcp-name, *"
 )
 _EXPOSED = (
-    b"retry-after, x-trace-id, x-request-id, www-authenticate, mcp-session-id, "
+    b"retry-after, x-trace-id, x-request-id, www-authenticate, mcp-session-id, server-timing, "
+    b"x-causeway-dropped-tools, x-causeway-dropped-items, "
     b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
     b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )
