@@ -79,6 +79,16 @@ async def test_the_request_has_the_format_of_the_openai_api(
     assert embedding_server.headers[0]["authorization"] == "Bearer k"
 
 
+async def test_texts_are_truncated_to_the_models_limit(
+    embedding_server: Any, remote: Callable[..., Embedder]
+) -> None:
+    """A request has only the first max_tokens tokens of a text, because some servers refuse longer texts."""
+    embedder = remote(max_tokens=2)
+    await embedder.embed(["one two", "one two three"])
+    assert [request["input"] for request in embedding_server.requests] == [["one two", "one two"]]
+    await embedder.aclose()
+
+
 async def test_the_next_request_uses_a_renewed_key(
     embedding_server: Any, remote: Callable[..., Embedder], tmp_path: Path
 ) -> None:

@@ -492,6 +492,8 @@ async def test_an_early_answer_ends_the_sending(served: Any) -> None:
 
 async def test_an_early_error_keeps_its_class(served: Any) -> None:
     """A refusal that arrives while the caller writes keeps its class, every time."""
+    text = "x" * 200_000  # more than gRPC buffers, so that a write is in progress
+    large = retriever_pb2.UpsertRequest(chunks=retriever_pb2.UpsertChunks(chunks=[document_pb2.Chunk(text=text)]))
 
     async def handler(requests: Any, context: Any) -> Any:
         await anext(aiter(requests))
@@ -499,7 +501,7 @@ async def test_an_early_error_keeps_its_class(served: Any) -> None:
 
     async def endless() -> AsyncIterator[Any]:
         while True:
-            yield UPSERT
+            yield large
 
     method = await served.client_stream(handler)
     for _ in range(20):
