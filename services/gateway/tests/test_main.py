@@ -60,7 +60,7 @@ def test_the_start_does_not_load_libraries_that_few_deployments_need() -> None:
     assert (tokens | patterns) & set(done.stdout.split()) == set()
 
 
-async def test_the_gateway_starts_and_stops_without_services(tmp_path: Path) -> None:
+async def test_the_gateway_starts_and_stops_without_services() -> None:
     """Without services and NATS, the process is not ready, refuses requests with 503, and stops normally."""
     async with gateway() as (process, port):
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
@@ -95,7 +95,7 @@ async def test_a_used_port_is_reported() -> None:
 
 
 async def test_an_invalid_policy_file_ends_the_start(tmp_path: Path) -> None:
-    """The start fails, so that configured detectors are never omitted without notice."""
+    """The start fails, so that configured detectors are never omitted without notice. No task remains."""
     path = tmp_path / "policy.yaml"
     path.write_text("outputs: []")
     with pytest.raises(InvalidRequest, match="outputs"):

@@ -51,7 +51,10 @@ REQUESTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("members", REQUESTS, ids=lambda members: json.dumps(members)[:70])
 async def test_a_policy_judges_every_text_for_the_model(members: dict[str, Any]) -> None:
-    """A policy blocks, redacts or reports a word in every text that reaches the model."""
+    """A policy blocks or redacts a word in every text that reaches the model.
+
+    A policy that only reports does not change the request.
+    """
     with pytest.raises(BlockedQuestion, match="secret"):
         await checked(parse(policy(Action.BLOCK), **members))
     requested = parse(policy(Action.REDACT), **members)

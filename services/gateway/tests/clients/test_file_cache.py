@@ -1,14 +1,17 @@
 import asyncio
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from causeway_testing.servers import eventually
 from gateway.clients.file_cache import FileCache
 from servicekit.errors import NotFound, Unavailable
 
 
 class Source:
-    """A source that writes files of a given length and counts the fetches."""
+    """A source that writes files of a given length in two parts, and counts the fetches.
+
+    Between the parts, it waits until `go` is set, and raises `failure`, if any.
+    """
 
     def __init__(self, size: int = 10) -> None:
         self.size = size
@@ -19,6 +22,7 @@ class Source:
 
     async def fetch(self, path: Path) -> None:
         self.fetched += 1
+        path.write_bytes(b"x" * (self.size // 2))
         await self.go.wait()
         if self.failure is not None:
             raise self.failure
@@ -46,7 +50,7 @@ async def test_concurrent_readers_share_a_fetch(tmp_path: Path) -> None:
     cache, source = FileCache(tmp_path, 100), Source()
     source.go.clear()
     readers = [asyncio.create_task(use(cache, "a", source)) for _ in range(5)]
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)  # all readers begin
     source.go.set()
     assert set(await asyncio.gather(*readers)) == {b"x" * 10}
     assert source.fetched == 1
@@ -83,29 +87,27 @@ async def test_a_file_larger_than_the_cache(tmp_path: Path) -> None:
 
 
 async def test_a_fetch_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    """A failed fetch leaves no file, and the next reader fetches again."""
+    """A failed fetch leaves no file, and the next reader fetches again. A failure of the disk is `Unavailable`."""
     cache, source = FileCache(tmp_path, 100), Source()
-    source.failure = NotFound("gone")
-    with pytest.raises(NotFound):
-        await use(cache, "a", source)
-    source.failure = OSError("disk full")
-    with pytest.raises(Unavailable):
-        await use(cache, "a", source)
-    assert on_disk(tmp_path) == 0
+    for failure, expected in ((NotFound("gone"), NotFound), (OSError("disk full"), Unavailable)):
+        source.failure = failure
+        with pytest.raises(expected):
+            await use(cache, "a", source)
+        assert on_disk(tmp_path) == 0
     source.failure = None
     assert len(await use(cache, "a", source)) == 10
 
 
 async def test_a_cancelled_fetch_leaves_no_file(tmp_path: Path) -> None:
-    """A cancelled fetch leaves no file, and the next reader fetches again."""
+    """A cancelled fetch leaves no file. A reader that waits for it fetches the file for all later ones."""
     cache, source = FileCache(tmp_path, 100), Source()
     source.go.clear()
-    async with AsyncExitStack():
-        first = asyncio.create_task(use(cache, "a", source))
-        second = asyncio.create_task(use(cache, "a", source))
-        await asyncio.sleep(0.01)
-        first.cancel()
-        await asyncio.sleep(0.01)
-        source.go.set()
-        assert len(await second) == 10
-    assert source.fetched == 2
+    first, second, third = (asyncio.create_task(use(cache, name, source)) for name in "aba")
+    await eventually(lambda: source.fetched == 2)
+    first.cancel()
+    second.cancel()
+    await eventually(lambda: source.fetched == 3)
+    assert on_disk(tmp_path) == 5  # the part that the third reader has fetched
+    source.go.set()
+    assert await third == await use(cache, "a", source) == b"x" * 10
+    assert source.fetched == 3

@@ -1,4 +1,4 @@
-"""The contract of the port, on the fake and on the adapter with a real server over that fake."""
+"""The contract of the port: on the fake, on the adapter with a real server over that fake, and in this process."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
@@ -24,6 +24,7 @@ from gateway.clients.shared_detectors import SharedDetectors
 from gateway.domain import (
     Action,
     Batch,
+    Chunking,
     Delta,
     DetectionContext,
     Detector,
@@ -53,7 +54,10 @@ class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
 
     def __init__(self, fake: FakeGuardrails) -> None:
         self._fake = fake
+        self.directions: list[Direction] = []
         self.detectors: list[Detector] = []
+        self.auxiliary: list[bool] = []
+        self.chunking: tuple[int, bool] | None = None
         self.failures: list[pb.DetectorFailure] = []
         self.failure: CausewayError | None = None
         self.ended = 0
@@ -66,7 +70,9 @@ class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         return self.policy
 
     async def DetectText(self, request: pb.DetectTextRequest, context: Any) -> pb.DetectTextResponse:  # noqa: N802  # the contract's name
+        self.directions.append(_DIRECTIONS[request.direction])
         self.detectors = _detectors(request.detectors)
+        self.auxiliary.append(request.beside)
         self.surroundings.append(request.surroundings)
         verdicts, _ = await self._fake.detect(
             Principal.from_proto(request.principal),
@@ -82,7 +88,8 @@ class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
     ) -> AsyncGenerator[pb.DetectResponse, None]:
         try:
             config = (await anext(aiter(request_iterator))).config
-            assert config.direction == pb.DIRECTION_OUTPUT
+            self.directions.append(_DIRECTIONS[config.direction])
+            self.chunking = config.chunking, config.all_hold
             self.detectors = _detectors(config.detectors)
             self.surroundings.append(config.surroundings)
             principal = Principal.from_proto(config.principal)
@@ -94,6 +101,7 @@ class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
                     if self.failure is not None:
                         raise self.failure
                     piece = request.piece
+                    self.auxiliary.append(piece.beside)
                     self.replies += [piece.reply_json] if piece.reply_json else []
                     await watch.feed(piece.choice, piece.text, last=piece.last)
                     clearance = await anext(clearances)
@@ -235,16 +243,21 @@ async def test_a_verdict_for_each_text(guardrails: Guardrails) -> None:
 
 async def test_an_unknown_detector_is_refused(guardrails: Guardrails) -> None:
     """An unknown detector is refused, and the refusal names it."""
-    with pytest.raises(NotFound, match="unknown"):
-        await guardrails.detect(LOCAL, Direction.INPUT, [Detector("unknown", Action.BLOCK)], ["x"], soon())
+    with pytest.raises(NotFound, match="smells"):
+        await guardrails.detect(LOCAL, Direction.INPUT, [Detector("smells", Action.BLOCK)], ["x"], soon())
 
 
-async def test_every_member_of_a_call_arrives(adapter: GrpcGuardrails, servicer: Servicer) -> None:
-    """Actions, the actions on errors and parameters arrive, and failures are returned."""
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("auxiliary", [True, False])
+async def test_every_member_of_a_call_arrives(
+    adapter: GrpcGuardrails, servicer: Servicer, direction: Direction, auxiliary: bool
+) -> None:
+    """The direction, the detectors with all their members, and `auxiliary` arrive, and failures are returned."""
     detectors = [Detector("words", Action.BLOCK, True, b'{"x":1.0}'), Detector("words", Action.REPORT)]
     servicer.failures = [pb.DetectorFailure(detector_id="d", message="late", status=504, not_asked=True)]
-    _, failures = await adapter.detect(LOCAL, Direction.CONTEXT, detectors, ["x"], soon())
+    _, failures = await adapter.detect(LOCAL, direction, detectors, ["x"], soon(), auxiliary=auxiliary)
     assert servicer.detectors == detectors
+    assert (servicer.directions, servicer.auxiliary) == ([direction], [auxiliary])
     assert failures == (DetectorFailure("d", "late", 504, not_asked=True),)
 
 
@@ -287,7 +300,7 @@ async def test_a_growing_text_is_redacted(guardrails: Guardrails, finishes: list
 
 
 async def test_a_growing_text_is_blocked(guardrails: Guardrails) -> None:
-    """A blocked stream ends with the block message, even if the client still sends text."""
+    """A blocked stream ends with the block message, even if the model still sends text."""
     more: list[Batch] = [[Delta(0, "x" * 5000)] for _ in range(20)]
     events = await guarded(guardrails, Action.BLOCK, *PIECES, *more, FINISHES)
     assert text_of(events) == "the Withheld."
@@ -298,10 +311,11 @@ async def test_a_growing_text_is_blocked(guardrails: Guardrails) -> None:
 
 
 async def test_a_long_answer_is_judged_to_its_end(guardrails: Guardrails) -> None:
-    """A long answer with many pieces is judged to its end."""
+    """The detectors judge a long answer to its end, and clear all its pieces."""
     pieces: list[Batch] = [[Delta(0, f"word{number} ")] for number in range(500)]
-    events = await asyncio.wait_for(guarded(guardrails, Action.REPORT, *pieces, [Finish(0, "stop")]), 60)
-    assert text_of(events) == "".join(f"word{number} " for number in range(500))
+    end: list[Batch] = [[Delta(0, "the secret")], [Finish(0, "stop")]]
+    events = await asyncio.wait_for(guarded(guardrails, Action.REDACT, *pieces, *end), 60)
+    assert text_of(events) == "".join(f"word{number} " for number in range(500)) + "the [REDACTED]"
 
 
 async def test_an_unknown_detector_ends_the_watch(real: Guardrails) -> None:
@@ -365,7 +379,7 @@ async def test_the_policy_of_the_service_is_read(real: Guardrails, servicer: Ser
 
 
 async def test_the_context_of_the_texts_arrives(adapter: GrpcGuardrails, servicer: Servicer) -> None:
-    """The context of the texts arrives with both calls."""
+    """The context of the texts arrives with both calls. The reply arrives with its last piece."""
     context = DetectionContext(("p",), True, "why", b"[]", b"[1]", {"x-tenant": "t"})
     await adapter.detect(LOCAL, Direction.OUTPUT, words(Action.REPORT), ["x"], soon(), context)
     async with adapter.watch(LOCAL, words(Action.REPORT), soon(), context) as watch:
@@ -382,6 +396,28 @@ async def test_the_context_of_the_texts_arrives(adapter: GrpcGuardrails, service
     )
     assert servicer.surroundings == [sent, sent]
     assert servicer.replies == [b'{"tool_calls":[]}']
+
+
+@pytest.mark.parametrize(
+    ("chunking", "sent"),
+    [
+        (None, (pb.CHUNKING_MINIMAL, False)),
+        (Chunking.MINIMAL, (pb.CHUNKING_MINIMAL, True)),
+        (Chunking.SENTENCE, (pb.CHUNKING_SENTENCE, True)),
+    ],
+)
+async def test_the_options_of_a_watch_arrive(
+    adapter: GrpcGuardrails, servicer: Servicer, chunking: Chunking | None, sent: tuple[int, bool]
+) -> None:
+    """The direction and the chunking of a watch arrive, and `auxiliary` arrives with each piece."""
+    async with adapter.watch(LOCAL, words(Action.REPORT), soon(), chunking=chunking) as watch:
+        await watch.feed(0, "a", auxiliary=True)
+        await watch.feed(0, "b", last=True)
+        async with aclosing(watch.clearances()) as clearances:
+            while not (await anext(clearances)).fully_judged:
+                pass
+    assert (servicer.directions, servicer.chunking) == ([Direction.OUTPUT], sent)
+    assert servicer.auxiliary == [True, False]
 
 
 async def test_the_end_may_be_sent_twice(guardrails: Guardrails) -> None:
@@ -405,7 +441,7 @@ async def test_leaving_the_watch_ends_the_call(adapter: GrpcGuardrails, servicer
 
 
 async def test_a_watch_ends_at_its_deadline(real: Guardrails) -> None:
-    """A watch whose detectors never answer ends at its deadline."""
+    """A watch ends at its deadline if the model is silent while its text is held back."""
 
     async def endless() -> AsyncGenerator[Batch, None]:
         yield [Delta(0, "sec")]

@@ -82,7 +82,7 @@ async def test_other_tasks_run_between_pieces(local: LocalDetectors, size: int, 
 async def test_a_request_may_be_cancelled_while_a_thread_judges(
     local: LocalDetectors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watch ends at once when its request is cancelled. The thread continues without an effect."""
+    """A cancelled request ends while a thread still judges its text."""
     begun, go = threading.Event(), threading.Event()
     feed = PatternStream.feed
 

@@ -105,7 +105,7 @@ async def test_the_service_runs_all_other_detectors(service: Service, detectors:
     It also judges if it reports no limits, or if the set has no detectors.
     """
     async with sharing(service) as shared:
-        assert shared.ready([WORDS]) is None  # without a request with a policy, the list is not requested
+        assert shared.ready([WORDS]) is None  # the first request with a policy causes the requests for the list
         await wait_until_compiled(service, shared, detectors)
         assert shared.ready(detectors) is None
 

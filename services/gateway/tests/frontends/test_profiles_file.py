@@ -98,7 +98,10 @@ def test_every_key_of_a_profile_is_read() -> None:
 
 
 def test_the_defaults_of_a_profile() -> None:
-    """A profile without keys has the deployment's index and message, and its requests may choose nothing."""
+    """A profile without optional keys has the deployment's index and message.
+
+    Its requests may add detectors, but cannot choose an index, a model or a prompt.
+    """
     assert read(FULL)[1] == Frontend(
         name="bare",
         mount="bare",
@@ -184,19 +187,21 @@ def test_an_invalid_file_is_refused_with_line_and_key(text: str, message: str) -
 
 
 @pytest.mark.parametrize("name", sorted(overrides.KNOWN - {"index", "model", "prompt_template", "detectors"}))
-def test_each_setting_can_be_a_default(name: str) -> None:
-    """A profile can set the default of a request's setting. A wrong value is refused."""
+def test_the_default_of_each_setting_is_checked(name: str) -> None:
+    """The key `overrides` accepts each setting of a request, and refuses a wrong value. Null means no default."""
+    profile = f"frontends: [{{name: a, mount: a, overrides: {{{name}: %s}}}}]"
+    assert read((profile % "null").encode())[0].overrides == {name: None}
     with pytest.raises(BadFile, match=rf"overrides\.{name}: (?!This setting does not exist)"):
-        read(f"frontends: [{{name: a, mount: a, overrides: {{{name}: {{}}}}}}]".encode())
+        read((profile % "{}").encode())
 
 
 def test_a_missing_or_invalid_file_ends_the_start(tmp_path: Path) -> None:
-    """The error names the setting and the file, and the wrong key."""
+    """The error names the setting and the file, and the wrong key if the file exists."""
     path = tmp_path / "frontends.yaml"
     with pytest.raises(InvalidRequest, match=r"^CAUSEWAY_FRONTENDS_FILE: .*frontends\.yaml"):
         FrontendsFile(path).load(BASE, SERVED)
     path.write_text("frontends: [{name: a, mount: chat}]")
-    with pytest.raises(InvalidRequest, match=r"frontends\.yaml, line 1, frontends\[0\]\.mount"):
+    with pytest.raises(InvalidRequest, match=r"^CAUSEWAY_FRONTENDS_FILE: .*, line 1, frontends\[0\]\.mount"):
         FrontendsFile(path).load(BASE, SERVED)
 
 

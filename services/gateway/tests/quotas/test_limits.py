@@ -53,7 +53,7 @@ def test_a_request_uses_two_quotas() -> None:
 
 
 def test_a_changed_file_is_reloaded(tmp_path: Path) -> None:
-    """New limits apply immediately. If the file is invalid, the previous limits remain."""
+    """A check of the file loads new limits. If the file is invalid, the previous limits remain."""
     path = tmp_path / "quotas.yaml"
     path.write_text(GOOD)
     file = limits.load(path)
@@ -69,7 +69,7 @@ def test_a_changed_file_is_reloaded(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("defaults: {key: {requests_per_minute: 0}}", "defaults.key.requests_per_minute"),
-        ("defaults: {keys: {}}", "there is no such key"),
+        ("defaults: {keys: {}}", "defaults.keys: there is no such key"),
         ("tenants: {north: {requests: 3}}", "tenants.north.requests: there is no such key"),
         ("keys: {loader: {ingest_bytes_per_day: much}}", "keys.loader.ingest_bytes_per_day"),
     ],

@@ -44,7 +44,10 @@ def message(method: str, **params: Any) -> dict[str, Any]:
 
 @VERSIONS
 async def test_one_path_serves_both_versions(port: int, mode: Any) -> None:
-    """One path serves both versions, and the client negotiates the newest version that it supports."""
+    """One path serves both versions, and the client negotiates the newest version that it supports.
+
+    In both, the tools search, fetch and list_indexes return structured content, and an unknown tool is an error.
+    """
     async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
         assert client.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
         assert client.server_info is not None
@@ -80,7 +83,10 @@ async def test_the_path_accepts_only_posts(client: httpx.AsyncClient, path: str)
 
 
 async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
-    """A document is read in parts, and each part has the offset of the next one."""
+    """A document is read in parts, and each part has the offset of the next one.
+
+    From a page after the last one, the text is empty.
+    """
     first = (await call(client, "fetch", id="docs/d1", length=9))["structuredContent"]
     assert (first["text"], first["next_offset"]) == ("The ferry", 9)
     rest = (await call(client, "fetch", id="docs/d1", offset=9))["structuredContent"]
@@ -249,7 +255,10 @@ async def test_a_call_without_an_index_searches_all_indexes_for_agents(
 
 
 async def test_a_profile_has_its_own_prompts(fakes: Any, tmp_path: Any, settings: Settings) -> None:
-    """A profile lists its own prompts and fills in their arguments. Other profiles have no prompts."""
+    """A profile lists its own prompts and fills in their arguments, once. Other profiles have no prompts.
+
+    A missing argument and an unknown prompt are errors.
+    """
     client = client_with_profiles(fakes, tmp_path, settings)
 
     async def request(path: str, method: str, **params: Any) -> Any:
@@ -269,11 +278,13 @@ async def test_a_profile_has_its_own_prompts(fakes: Any, tmp_path: Any, settings
 
 
 async def test_a_blocked_question_reaches_no_model(fakes: Any, tmp_path: Any, settings: Settings) -> None:
-    """A blocked question reaches neither search nor model, and the result has the profile's message."""
+    """A blocked question reaches no model, and the result has only the profile's message."""
     client = client_with_profiles(fakes, tmp_path, settings)
     for name, argument in (("search", "query"), ("ask", "question")):
         result = await call(client, name, "/help/mcp", **{argument: "the secret ferry"})
-        assert (result["isError"], result["content"][0]["text"]) == (True, "Nothing to see here.")
+        assert result["isError"]
+        assert [content["text"] for content in result["content"]] == ["Nothing to see here."]
+        assert "structuredContent" not in result
     assert fakes.generator.prompts == []
 
 
@@ -382,6 +393,7 @@ async def test_an_unexpected_exception_is_reported_without_details(
     result = await call(client, "list_indexes")
     assert result["isError"]
     assert "unexpected error" in result["content"][0]["text"]
+    assert "passwd" not in json.dumps(result)
 
 
 async def test_leaving_during_the_message_is_no_error(app: Any) -> None:

@@ -29,7 +29,7 @@ def parsed(body: dict[str, Any], wire: GuardrailsWire = ADR, **frontend: Any) ->
 def test_the_two_wire_formats_have_different_defaults() -> None:
     """The ADR judges the conversation and splits at sentences.
 
-    The reference judges the last message and splits by detector.
+    The reference judges the last message and splits by detector. In both, a blocked answer is empty.
     """
     adr = parsed({"model": "m", "messages": HI, "detectors": WORDS})
     assert (adr.detection.chunking, adr.detection.input_scope) == (Chunking.SENTENCE, InputScope.CONVERSATION)
@@ -173,7 +173,10 @@ async def test_a_failure_of_the_model_server_in_a_stream(client: httpx.AsyncClie
 
 
 async def test_a_stream_has_input_findings_first_and_usage_last(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The first event has the findings of the question, and the last one the usage."""
+    """The first event has the findings of the question, and the last one the usage.
+
+    Each event before the usage has the role.
+    """
     fakes.generator.script = [[Start()], [Delta(0, "One. ")], [Delta(0, "Two.")], [Finish(0, "stop"), Usage(3, 2)]]
     chosen = {"input": {"words": {"action": "report"}}, **WORDS}
     question = [{"role": "user", "content": "a secret"}]

@@ -70,7 +70,7 @@ async def test_the_examples_answer_in_one_piece(client: httpx.AsyncClient, has: 
     body = (await client.post("/chat", json=example)).json()
     assert list(body) == ["message", "context", "session_state"]
     has(body["message"], MESSAGE)
-    assert body["session_state"]  # a null becomes a name
+    assert body["session_state"]  # the name of a new session replaces null
     check_context(body["context"])
     prompt = body["context"]["thoughts"][3]["description"]
     assert prompt[0].startswith("{'role': 'system', 'content': ")

@@ -23,7 +23,10 @@ def turn(context: dict[str, Any] | None = None, **profile: Any) -> Turn:
 
 
 def test_missing_settings_have_their_defaults() -> None:
-    """By default, hybrid retrieval returns three passages of the profile's index. The model gets no parameters."""
+    """Without settings, hybrid retrieval returns three passages of the profile's index.
+
+    The profile's model, prompt and message apply. The model gets no parameters.
+    """
     parsed = turn(default_index="docs", model="m", name="hr", blocked_message="No.", system_prompt="Be brief.")
     assert (parsed.question, [message.text for message in parsed.history]) == ("When?", ["Hello.", "Good day."])
     assert (parsed.model, parsed.prompting.system_prompt) == ("m", "Be brief.")
@@ -61,15 +64,20 @@ SETTINGS: dict[str, Any] = {
     "prompt_template": "Rhyme.",
     "detectors": {"output": {"pii": {"action": "redact"}}},
     "vector_fields": ["embedding"],
-    "use_gpt4v": False,
-    "gpt4v_input": "texts",
+    "use_gpt4v": True,
+    "gpt4v_input": "images",
     "language": "de",
+    "use_oid_security_filter": True,
 }
+"""A value of each setting, except `send_image_sources` and `send_text_sources`, which replace `gpt4v_input`, and
+`use_groups_security_filter`, which has the effect of `use_oid_security_filter`."""
 
 
 @pytest.mark.parametrize("context", [{"overrides": SETTINGS}, SETTINGS, SETTINGS | {"approach": "rrr"}])
 def test_every_setting_is_read(context: dict[str, Any]) -> None:
     """Every setting is read from `overrides`, or directly from the context, as one front end sends it."""
+    others = {"send_image_sources", "send_text_sources", "use_groups_security_filter"}
+    assert SETTINGS.keys() | others == overrides.KNOWN
     parsed = turn(context, default_index="docs")
     retrieval = parsed.retrieval
     assert (retrieval.indexes, retrieval.mode, retrieval.top) == (("other",), RetrievalMode.VECTORS, 5)
@@ -79,7 +87,9 @@ def test_every_setting_is_read(context: dict[str, Any]) -> None:
     assert retrieval.context_token_ratio == 0.3
     assert (parsed.model, parsed.prompting.system_prompt, parsed.max_tokens) == ("n", "Rhyme.", 100)
     assert (parsed.prompting.rewrite, parsed.prompting.follow_ups) == (True, True)
-    assert (parsed.prompting.language, parsed.prompting.pictures) == ("de", False)
+    assert (parsed.prompting.language, parsed.prompting.pictures) == ("de", True)
+    assert parsed.prompting.pictures_only
+    assert "admin" not in parsed.principal.roles
     assert parsed.detectors.output == (Detector("pii", Action.REDACT),)
     parameters = {"temperature": 0.7, "seed": 7, "max_tokens": 100, "reasoning_effort": "low"}
     assert json.loads(parsed.parameters_json) == parameters
@@ -90,7 +100,7 @@ def test_null_and_empty_settings_are_absent() -> None:
     usual = turn(default_index="docs", overrides={"top": 7})
     assert usual.retrieval.top == 7
     for nothing in (None, ""):
-        context = {"overrides": dict.fromkeys(SETTINGS, nothing) | {"use_oid_security_filter": nothing}}
+        context = {"overrides": dict.fromkeys(overrides.KNOWN, nothing)}
         assert turn(context, default_index="docs", overrides={"top": 7}) == usual
         assert turn(context["overrides"], default_index="docs", overrides={"top": 7}) == usual
     assert turn({"overrides": None}, default_index="docs", overrides={"top": 7}) == usual
@@ -171,7 +181,9 @@ def test_overrides_must_be_an_object() -> None:
         turn({"overrides": [1]})
 
 
-@given(st.dictionaries(st.text(max_size=8).filter(lambda name: name not in SETTINGS), st.integers() | st.none()))
+@given(
+    st.dictionaries(st.text(max_size=8).filter(lambda name: name not in overrides.KNOWN), st.integers() | st.none())
+)
 def test_unknown_settings_are_ignored(context: dict[str, Any]) -> None:
     """Unknown settings change nothing, in `overrides` and in the context."""
     context.pop("overrides", None)
