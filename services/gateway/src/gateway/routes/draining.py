@@ -16,7 +16,23 @@ async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T],
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else default
     finally:
-        await discard(working, stopping)
+        await _to_its_end(discard(working, stopping))
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await ``work`` to its end, and only then raise a cancellation of the current task.
+
+    When the client leaves, Starlette cancels the task of a stream again and again. The task could then close an
+    iterator that still runs.
+    """
+    ending, cancellation = asyncio.ensure_future(work), None
+    while not ending.done():
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None:
+        raise cancellation
 
 
 async def until_draining(draining: asyncio.Event, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
