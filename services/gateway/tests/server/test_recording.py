@@ -9,7 +9,7 @@ import structlog
 from causeway_testing.gateway.answering import FakeGenerator
 from causeway_testing.servers import measured
 from gateway.answering.timeline import Timeline
-from gateway.domain import Action, Detections, DetectorFailure, Direction, Finding, Usage
+from gateway.domain import Action, Delta, Detections, DetectorFailure, Direction, Finding, Finish, Start, Usage
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.identity.caller import Caller
 from gateway.main import build_app
@@ -97,6 +97,18 @@ async def test_the_cost_of_an_answer_is_recorded(client: httpx.AsyncClient, fake
     assert record["cost"] == record["input_tokens"] + 2 * record["output_tokens"]
     assert record["currency"] == "EUR"
     assert metric_sum("causeway_cost_total", currency="EUR") - before == record["cost"]
+
+
+@pytest.mark.parametrize("detectors", ["{}", "{output: [{id: words, action: redact}]}"])
+async def test_the_model_of_an_answer_is_recorded(mounted: Any, fakes: Any, detectors: str) -> None:
+    """Without a model in the request, the record has the model of the answer's first start, not of the last one."""
+    client = mounted(f"detectors: {detectors}")
+    start = Start(b'{"model":"fake","prompt_filter_results":[{"prompt_index":0}]}')
+    later = Start(b'{"kv_transfer_params":{"remote":"text"}}')
+    fakes.generator.script = [[start], [Delta(0, "Hello")], [later], [Finish(0, "stop"), Usage(7, 1)]]
+    assert (await client.post("/help/chat/stream", json={"messages": QUESTION["messages"]})).status_code == 200
+    [record] = written(fakes)
+    assert record["model"] == "fake"
 
 
 async def test_refusals_are_recorded_and_reading_requests_are_not(client: httpx.AsyncClient, fakes: Any) -> None:

@@ -35,6 +35,13 @@ from gateway.ports.answering import Generator, Guardrails, Prompt
 _log = structlog.get_logger(__name__)
 
 
+class _Model(msgspec.Struct):
+    model: str = ""
+
+
+_model = msgspec.json.Decoder(_Model)
+
+
 class Generation:
     """Generates answers.
 
@@ -79,7 +86,7 @@ class Generation:
                             has_usage = True
                             timeline.usage = event
                         elif type(event) is Start:
-                            timeline.start_json = event.raw_json
+                            timeline.reported_model = timeline.reported_model or _model_of(event)
                         elif type(event) is Completion:
                             timeline.raw_json = event.raw_json
                         elif type(event) is Detections:
@@ -155,6 +162,14 @@ class Generation:
                 async with aclosing(guard.events()) as events:
                     async for batch in events:
                         yield batch
+
+
+def _model_of(start: Start) -> str:
+    """Return the model's name, or an empty string if this event does not contain it."""
+    try:
+        return _model.decode(start.raw_json).model
+    except ValueError:
+        return ""
 
 
 def _with_model_name(batch: Batch, name: str) -> Batch:

@@ -17,7 +17,7 @@ QUERY = -1
 
 
 class Timeline:
-    """The timeline of one answer, complete after the answer has ended, failed, or was cancelled.
+    """The timeline of one answer, complete after the answer has ended, has failed or was cancelled.
 
     Each step is also a span of the same length, so that a trace and the thoughts of an answer agree.
 
@@ -26,7 +26,7 @@ class Timeline:
             some of them.
         model: The requested model.
         usage: The tokens of the answer, or None if they are not known.
-        start_json: The members of the whole answer; may be empty.
+        reported_model: The first model that the model server named in its streamed answer, or empty.
         raw_json: The last chunk that passed through unchanged, or the whole answer, or empty.
         chunks: The number of chunks that passed through unchanged.
         model_responded: Whether a model has begun to answer, or to write a search query. After that, a retry costs
@@ -36,7 +36,8 @@ class Timeline:
     def __init__(self) -> None:
         self.model = ""
         self.usage: Usage | None = None
-        self.start_json = self.raw_json = b""
+        self.reported_model = ""
+        self.raw_json = b""
         self.chunks = 0
         self.model_responded = False
         self.detections: list[Detections] = []

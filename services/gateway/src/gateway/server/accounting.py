@@ -1,5 +1,6 @@
 """Creates the usage and audit records of a request that has ended (docs/usage.md)."""
 
+import contextlib
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -128,18 +129,14 @@ class Account:
 
     def _count_tokens(self) -> None:
         timeline = self.timeline
-        self.model = timeline.model
-        for raw in (timeline.start_json, timeline.raw_json):
-            if not raw:
-                continue
-            try:
-                answer = _answer.decode(raw)
-            except ValueError:
-                continue
-            self.model = self.model or answer.model
-            if timeline.usage is None and answer.usage is not None:
-                self.input_tokens += answer.usage.prompt_tokens
-                self.output_tokens += answer.usage.completion_tokens
+        self.model = timeline.model or timeline.reported_model
+        if timeline.raw_json:
+            with contextlib.suppress(ValueError):
+                answer = _answer.decode(timeline.raw_json)
+                self.model = self.model or answer.model
+                if timeline.usage is None and answer.usage is not None:
+                    self.input_tokens += answer.usage.prompt_tokens
+                    self.output_tokens += answer.usage.completion_tokens
         if timeline.usage is not None:
             self.input_tokens += timeline.usage.prompt_tokens
             self.output_tokens += timeline.usage.completion_tokens
