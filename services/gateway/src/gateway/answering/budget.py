@@ -32,7 +32,7 @@ MESSAGE_TOKENS = 8
 """The maximum number of tokens that a chat template adds to a message."""
 
 PICTURE_TOKENS = 1000
-"""The assumed tokens of the picture of a page, and of all pictures of an earlier message."""
+"""The assumed tokens of the picture of one page. All pictures of an earlier message together count as much."""
 
 _LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -50,7 +50,7 @@ class HeldChoice:
         end_fed: Whether the detectors have received the end of the choice.
         fully_judged: Whether the detectors have judged the whole text.
         finished: Whether the finish is released.
-        size: The size of the held events by `size_of`, without tool calls.
+        size: The size of the held events by `size_of`. With protection it counts only their text.
         overlong: Whether the tool calls are too long for the detectors.
         members: The members other than the text, or None without protection.
         follow_ups_pending: Whether the detectors have not judged the follow-up questions yet. The choice cannot end

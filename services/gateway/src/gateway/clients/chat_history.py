@@ -21,7 +21,7 @@ from servicekit.principal import Principal
 from gateway.clients.nats_calls import call_nats
 from gateway.domain.chat_history import MAX_CONVERSATIONS, Conversation, ConversationPage, page
 
-# NATS accepts 1 MiB per message, including headers and subject.
+# NATS limits the payload and the headers of a message together to 1 MiB (``max_payload``).
 _MAX_BYTES = 1_000_000
 _TARGET = "The chat history"
 

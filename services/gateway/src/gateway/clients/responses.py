@@ -22,7 +22,7 @@ from gateway.clients.nats_calls import call_nats
 from gateway.domain.responses import RESPONSE, Item, Owned, OwnedPage, Stored, is_id
 
 _TARGET = "The store of responses"
-# NATS limits a message to 1 MiB, including its headers and subject.
+# NATS limits the payload and the headers of a message together to 1 MiB (``max_payload``).
 _MAX_BYTES = 1_000_000
 _MIN_THREAD_BYTES = 64 * 1024
 _MAX_MEMBER_BYTES = 1024

@@ -22,8 +22,7 @@ class Upload:
         oids: Users who may see the document.
         groups: Groups that may see the document. If ``oids`` and ``groups`` are empty, all callers of the tenant
             may see it.
-        document_id: The id of the document in the index. If it is empty, ingest derives the id from the file's
-            name.
+        document_id: The id of the document in the index. If it is empty, the id is derived from ``sourcefile``.
         pictures: Whether to store pictures of the document's pages, if it has pages.
         url: The address from which ingest fetches the file. In this case ``content`` is empty.
     """
@@ -214,7 +213,7 @@ class Job:
 
     @property
     def stage(self) -> str:
-        """Return the state, ``waiting`` while a dependency is not available, or ``fetching`` during a download."""
+        """Return the state, ``waiting`` for a queued job that waits, or ``fetching`` during a download."""
         if self.fetching and self.state == "parsing":
             return "fetching"
         return "waiting" if self.waiting_since and self.state == "queued" else self.state
