@@ -53,6 +53,7 @@ def configure(service: str, settings: ServiceSettings) -> None:
     root.setLevel(level)
     # At INFO, this logger writes a line for every request to a model server. Traces already contain these requests.
     logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_lost_caller)
     logging.captureWarnings(True)
 
 
@@ -65,6 +66,11 @@ def logging_disabled() -> Iterator[None]:
         yield
     finally:
         structlog.configure(**before)
+
+
+def _is_no_lost_caller(record: logging.LogRecord) -> bool:
+    """Return False for the error that gRPC logs, with a stack trace, when a caller leaves before its response."""
+    return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
 
 
 def _escaped(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
