@@ -11,6 +11,9 @@ from nats.aio.client import Client
 from nats.js.errors import BucketNotFoundError, NotFoundError
 from servicekit import key_value, keys
 
+_WRITTEN_AT_START = frozenset({f"KV_{keys.CONTENT_KEYS_BUCKET}"})
+"""Streams in which the gateways of a new installation have messages before the first request."""
+
 _ENDED = frozenset(
     (
         ingest_pb2.JOB_STATE_SUCCEEDED,
@@ -39,9 +42,10 @@ async def restore(
     contents = folder.read()
     broker = installation.broker
     existing = await streams.list_streams(broker)
-    if full := [stream.config.name for stream in existing if stream.state.messages]:
+    full = [name for stream in existing if stream.state.messages and (name := stream.config.name or "")]
+    if full := [name for name in full if name not in _WRITTEN_AT_START]:
         raise CommandError(
-            f"the installation is not empty: NATS has messages in {', '.join(map(str, full))}; nothing was changed"
+            f"the installation is not empty: NATS has messages in {', '.join(full)}; nothing was changed"
         )
     if names := await installation.indexes.names():
         raise CommandError(f"the installation is not empty: it has the index '{names[0][1]}'; nothing was changed")
