@@ -114,7 +114,7 @@ async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
             {"query": "x", "limit": 3},
             "search has no argument 'limit'; its arguments are query, index, top,",
         ),
-        ("fetch", {"id": "d1"}, "id must be an id that a search returned, like handbook/guide.pdf."),
+        ("fetch", {"id": "d1"}, "id must be the id of a search result: an index, a slash and the id of a"),
         ("fetch", {"id": "docs/d9"}, "Index 'docs' has no document 'd9'."),
         ("fetch", {"id": "docs/d1", "first_page": 3, "last_page": 2}, "last_page must not be before first_page."),
         ("ask", {"question": ""}, "question must be text that is not blank."),

@@ -30,7 +30,8 @@ def parse_name(name: str, field: str) -> tuple[str, str]:
         InvalidRequest: The text is not the id of a search result.
     """
     index, _, document_id = name.partition("/")
-    invalid = InvalidRequest(f"{field} must be an id that a search returned, like handbook/guide.pdf.", field=field)
+    message = f"{field} must be the id of a search result: an index, a slash and the id of a document."
+    invalid = InvalidRequest(message, field=field)
     if not document_id:
         raise invalid
     try:
