@@ -57,6 +57,13 @@ def test_wrong_types_are_refused(read: Any, message: str) -> None:
     assert caught.value.field == message.split()[0]
 
 
+@pytest.mark.parametrize("body", [b'{"a": "\\ud800"}', b'{"a": "x'])
+def test_a_lone_surrogate_or_a_cut_body_is_explained(body: bytes) -> None:
+    """The parser takes half an escape at the end of a text for a cut body. The error names both causes."""
+    with pytest.raises(InvalidRequest, match=r"ends too early, or an escape such as .ud800 lacks its second"):
+        json_fields.members(body)
+
+
 def test_null_members_have_names_but_no_values() -> None:
     """`members` omits null members, and `names` lists them."""
     assert "null" not in dict(FIELDS.members())

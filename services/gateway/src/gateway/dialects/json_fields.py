@@ -15,6 +15,8 @@ _TYPE_NAMES = {
     list: "a list",
 }
 
+# The parser says the same of both.
+_TRUNCATED = r"it ends too early, or an escape such as \ud800 lacks its second half"
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -66,7 +68,10 @@ def without(raw: dict[str, msgspec.Raw], names: Collection[str]) -> bytes:
 
 def _reason(error: Exception) -> str:
     # The client needs neither the parser's position nor the stack depth.
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(" - at ")[0]
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    reason = str(error).partition(" - at ")[0]
+    return _TRUNCATED if reason == "Input data was truncated" else reason
 
 
 class Fields:
