@@ -91,7 +91,9 @@ class OrchestratorChat:
     def _check_detectors(
         self, requested: Detectors, all_detectors: Detectors, last_message: dict[str, Any]
     ) -> None:
-        """Check that the request has detectors, and that its input detectors can judge the last message.
+        """Check that detectors apply to the request, and that its input detectors can judge the last message.
+
+        Only ADR 005 requires detectors. Those of the profile suffice.
 
         Args:
             requested: The detectors of the request.
@@ -99,7 +101,7 @@ class OrchestratorChat:
             last_message: The last message.
 
         Raises:
-            Unprocessable: The request has no detectors, or its last message has no content that they can judge.
+            Unprocessable: Required detectors are missing, or the input detectors cannot judge the last message.
         """
         if self._wire is GuardrailsWire.ADR:
             fields.require_detectors(all_detectors)

@@ -151,7 +151,9 @@ def _parse_completion(completion: bytes) -> tuple[str, int]:
 
 
 def _parameters(raw: fields.Raw) -> bytes:
-    """Return the parameters for the model server, under the names of `_PARAMETER_NAMES`, as JSON.
+    """Return the parameters for the model server as JSON, renamed as in `_PARAMETER_NAMES`.
+
+    The decoding method ``GREEDY`` becomes temperature 0. The gateway ignores other decoding methods.
 
     Raises:
         InvalidRequest: ``text_gen_parameters`` is not an object.

@@ -20,7 +20,7 @@ TAGS = {
 
 _FLAG = {"type": ["boolean", "null"], "default": False}
 _OBJECT: Schema = {"type": "object"}
-_STATE = {"description": "The answer repeats this value, or has a new name if it is missing"}
+_STATE = {"description": "The answer repeats this value; without it, the answer contains a new session name"}
 _LINES = {"schema": {"type": "string", "description": "One JSON object per line"}}
 
 
@@ -139,9 +139,9 @@ def paths() -> dict[str, Schema]:
     describe("/2024-01-28", "/chat", tag, _request(*roles, has_stream=True), choices, TEXT_ERROR)
     tag = APRIL_2024
     for prefix in ("/2024-04", ""):
-        interim = _request(*roles)
-        describe(prefix, "/chat", tag, interim, message, TEXT_ERROR)
-        describe(prefix, "/chat/stream", tag, interim, {"application/json-lines": _LINES}, TEXT_ERROR)
+        request = _request(*roles)
+        describe(prefix, "/chat", tag, request, message, TEXT_ERROR)
+        describe(prefix, "/chat/stream", tag, request, {"application/json-lines": _LINES}, TEXT_ERROR)
     tag = MAY_2024
     request = _request("system", *roles, state="sessionState")
     form = {"type": "object", "required": ["json"], "properties": {"json": request}}

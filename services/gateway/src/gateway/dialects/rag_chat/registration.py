@@ -5,7 +5,7 @@ The gateway chooses the first stage that exists in this order:
 1. the only stage of the path,
 2. the stage that the front end's profile names, if the profile has a mount, a host or an origin, and the stage has
    the path,
-3. the stage whose format the request has,
+3. the stage that the request's user agent or format indicates; ``/ask`` always has the stage of January 2024,
 4. the stage that a profile without mount, host and origin names, if the stage has the path,
 5. the stage of April 2024.
 """
@@ -35,7 +35,7 @@ class Stages:
     Attributes:
         january_2024: The stage of January 2024, whose requests select a stream in the body.
         april_2024: The default stage.
-        may_2024: The stage of the npm client.
+        may_2024: The stage of the npm client ``@microsoft/ai-chat-protocol``.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ def _members(body: bytes) -> Sequence[str]:
 
 
 def registration() -> Registration:
-    """Register all stages of the protocol."""
+    """Return the registration of the protocol, with all its stages."""
     stages = Stages()
     described = openapi.paths()
 

@@ -30,7 +30,7 @@ class Compactions:
     """`Dialect` of ``POST /v1/responses/compact``.
 
     Args:
-        responses: Reads the members that requests for responses also have.
+        responses: The dialect that parses the request. A request for a response has the same members and more.
     """
 
     name = "responses"

@@ -114,7 +114,10 @@ class Conversation:
         self.add_replaceable(prompts.summary(summary.text), path)
 
     def add_call(self, call_id: str, name: str, arguments: str, path: str) -> None:
-        """Append a tool call to the last message if it is the assistant's, and otherwise append a new message."""
+        """Append a tool call to the last message if it is the assistant's, and otherwise append a new message.
+
+        A call that follows reasoning always gets a new message, which also receives the reasoning.
+        """
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         if self.messages and self.messages[-1]["role"] == "assistant" and not self._reasoning:
             self.messages[-1].setdefault("tool_calls", []).append(call)
