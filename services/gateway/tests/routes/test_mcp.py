@@ -360,7 +360,10 @@ async def test_the_client_receives_the_progress_of_an_answer(port: int, mode: An
 
 @VERSIONS
 async def test_documents_are_resources(port: int, fakes: Any, mode: Any) -> None:
-    """Documents have a resource template, a list in pages and readable parts. An unknown document is an error."""
+    """Documents have a resource template, a list in pages and readable parts. An unknown document is an error.
+
+    Its code is `INVALID_PARAMS` in the later version, which retired the earlier version's code -32002.
+    """
     stored = [StoredDocument(f"d{at:03}", f"g {at}.md", "text/markdown", "", 1, 0.0) for at in range(150)]
     fakes.retriever.documents = {"docs": [FakeDocument(document) for document in stored]}
     async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
@@ -374,7 +377,10 @@ async def test_documents_are_resources(port: int, fakes: Any, mode: Any) -> None
         [part] = (await client.read_resource("causeway://docs/d1?offset=4&length=5")).contents
         assert isinstance(part, types.TextResourceContents)
         assert (part.text, part.meta and part.meta["causeway/next_offset"]) == ("ferry", 9)
-        for uri in ("causeway://docs/d9", "causeway://docs/d1?page=1", "file:///etc/passwd"):
+        with pytest.raises(MCPError) as missing:
+            await client.read_resource("causeway://docs/d9")
+        assert missing.value.error.code == {"legacy": -32002, "auto": types.INVALID_PARAMS}[mode]
+        for uri in ("causeway://docs/d1?page=1", "file:///etc/passwd"):
             with pytest.raises(MCPError):
                 await client.read_resource(uri)
         with pytest.raises(MCPError, match="cursor"):

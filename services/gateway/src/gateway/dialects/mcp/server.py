@@ -7,6 +7,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from servicekit.errors import CausewayError, NotFound
 
 from gateway.dialects.mcp import tools
@@ -15,7 +16,7 @@ from gateway.dialects.mcp.calls import Calls, client_message
 from gateway.dialects.mcp.resources import Resources
 
 _RESOURCE_NOT_FOUND = -32002
-"""The error code of a missing resource for clients of the earlier protocol version."""
+"""The error code of a missing resource in protocol versions before 2026-07-28, which uses `INVALID_PARAMS`."""
 _INSTRUCTIONS = (
     "Documents of an organisation. Use search to find passages and fetch to read more of a document. Cite the url "
     "of each source that you use. ask returns a complete answer with citations."
@@ -91,7 +92,7 @@ class _Handlers:
         try:
             listed, cursor = await self._resources.page(agent, (params and params.cursor) or "")
         except Exception as error:  # the agent receives a protocol error for any exception
-            raise _failure(error, agent) from error
+            raise _failure(error, agent, ctx.protocol_version) from error
         return types.ListResourcesResult(resources=listed, next_cursor=cursor or None)
 
     async def list_resource_templates(
@@ -108,7 +109,7 @@ class _Handlers:
         try:
             return types.ReadResourceResult(contents=[await self._resources.read(agent, str(params.uri))])
         except Exception as error:  # the agent receives a protocol error for any exception
-            raise _failure(error, agent) from error
+            raise _failure(error, agent, ctx.protocol_version) from error
 
     async def list_prompts(
         self, ctx: _Context, _params: types.PaginatedRequestParams | None
@@ -149,9 +150,9 @@ class _Handlers:
         )
 
 
-def _failure(error: Exception, agent: AgentRequest) -> MCPError:
+def _failure(error: Exception, agent: AgentRequest, protocol_version: str) -> MCPError:
     """Return the protocol error of a failed resource request. Only a tool call can return an error as a result."""
-    if isinstance(error, NotFound):
+    if isinstance(error, NotFound) and protocol_version not in MODERN_PROTOCOL_VERSIONS:
         code = _RESOURCE_NOT_FOUND
     else:
         code = types.INVALID_PARAMS if isinstance(error, CausewayError) else types.INTERNAL_ERROR
