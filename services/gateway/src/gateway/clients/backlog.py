@@ -26,7 +26,7 @@ _VALID_SECONDS = 0.25
 
 
 class Backlog:
-    """The limits of waiting jobs.
+    """The limits of waiting jobs. Running jobs count too, because they remain in the stream until they end.
 
     The backlog requests the queue's length for a tenant at most four times per second, and counts the new jobs
     between two requests, because a request for each file would slow down large uploads. Before it refuses a job, it

@@ -128,7 +128,7 @@ class NatsJobs:
             await subscription.unsubscribe()
 
     async def cancel(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
-        """See `ports.jobs.Jobs`. The call only changes the state, which workers check before they publish."""
+        """See `ports.jobs.Jobs`. The call only changes the state. Workers read it before results become visible."""
         transport = await self._transport()
         for _ in range(_MAX_ATTEMPTS):
             entry = await job_entry(transport, principal, job_id, deadline)

@@ -38,8 +38,8 @@ class NatsLink:
         history_days: Days for which a conversation is stored after its last save.
         memory_hours: Hours for which a session is stored after its last turn.
         response_days: Days for which a response is stored.
-        response_bytes: The maximum number of bytes of the small responses. The large responses have the same
-            maximum of their own.
+        response_bytes: The maximum number of bytes of the small responses. The large responses have a separate
+            limit of the same size.
         response_log_bytes: The maximum number of bytes of the logs of responses.
         record_days: The maximum number of days for which a record of usage or audit is stored.
         stream_bytes: The maximum number of bytes of the chat history, of the waiting jobs, and of the states of

@@ -23,7 +23,7 @@ class NatsResource(Generic[T]):
     At most every five seconds, a use checks that the stream or bucket exists. If NATS has lost it, for example with
     a disk, the check creates it again.
 
-    The background tasks for quotas and period keys do not use this class. They ensure their bucket before each
+    The background tasks for quotas and period keys do not use this class. They create a missing bucket before each
     watch, and log each new failure once.
 
     Args:
@@ -54,7 +54,8 @@ class NatsResource(Generic[T]):
             if not isinstance(error, (Unavailable, *NATS_FAILURES)):
                 raise
             problem = space_problem(error)
-            if problem or self._resource is None:  # otherwise only the check failed, perhaps of every request
+            # If only the check fails, do not log it, because each request may repeat the failed check.
+            if problem or self._resource is None:
                 _log.warning("a stream or bucket cannot be created", target=self.target, error=str(error))
             if problem:
                 raise Unavailable(f"{self.target} cannot be created. {problem}", retry_after=30) from error

@@ -25,9 +25,10 @@ _MIN_FREE_SHARE = 0.125
 class Outbox(BackgroundTask):
     """Implements `ports.records.Records` on NATS JetStream.
 
-    If JetStream does not acknowledge a record, the outbox sends it again with the same id. The stream stores each
-    id once. If the queue is full, the outbox drops and counts the record, because requests do not wait for records.
-    The tenants share the queue (`record_queue`), so that many records of one tenant do not delay other tenants.
+    If JetStream does not acknowledge a record, the outbox sends it again with the same id. The stream drops a
+    duplicate within two minutes after the first record. If the queue is full, the outbox drops and counts the
+    record, because requests do not wait for records. The tenants share the queue (`record_queue`), so that many
+    records of one tenant do not delay other tenants.
 
     Args:
         jetstream: Returns the streams, or raises `Unavailable` while they cannot be reached.

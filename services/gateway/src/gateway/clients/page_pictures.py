@@ -22,7 +22,7 @@ class NatsPictures:
     """`ports.answering.Pictures` over a key-value bucket.
 
     Args:
-        transport: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
+        transport: Returns the streams and buckets, or raises `Unavailable` while NATS is unavailable.
     """
 
     def __init__(self, transport: Callable[[], Awaitable[IngestTransport]]) -> None:

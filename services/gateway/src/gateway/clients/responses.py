@@ -57,6 +57,8 @@ class NatsResponses:
         large: Returns the JetStream context for records that are too large for a key, or raises `Unavailable` while
             NATS is unavailable.
         limit: The maximum number of responses and conversations of a user. The store may exceed it by a tenth.
+            Each gateway counts only its own saves between two counts of all records, so several gateways may
+            together exceed the limit by more.
     """
 
     def __init__(

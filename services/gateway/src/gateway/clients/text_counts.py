@@ -20,7 +20,12 @@ class TextCounts:
         self._counts: OrderedDict[tuple[str, bytes], int] = OrderedDict()
 
     def known(self, counting: str, texts: Sequence[str]) -> list[int | None]:
-        """Return the count of each text, or None for a text that is not cached."""
+        """Return the count of each text, or None for a text that is not cached.
+
+        Args:
+            counting: The name of the method that counts tokens. It differs between tokenizers.
+            texts: The texts.
+        """
         found = []
         for text in texts:
             key = (counting, _digest(text))

@@ -80,7 +80,7 @@ class NatsTexts:
             )
             await enqueue(transport, lane, message, state)
 
-        # A large batch is on disk, because the texts of the request are already in memory.
+        # Write a large batch to disk, because a copy in memory would double the memory of the request's texts.
         with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as file:
             # Write in a thread, because many texts would delay all running answers.
             batch = await asyncio.to_thread(_Batch, cast("BinaryIO", file), documents)
