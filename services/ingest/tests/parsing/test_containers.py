@@ -32,7 +32,9 @@ def archive(**parts: str) -> bytes:
 )
 def test_office_documents_by_their_main_part(tmp_path: Path, types: str, expected: str | None) -> None:
     """The type of the main part decides the format. Other contents of the package do not matter."""
-    content = archive(_T_=f'<Types><Override ContentType="{types}"/></Types>')
+    content = archive(
+        _T_=f'<Types><Override ContentType="{types}"/></Types>', **{"word/document.xml": "<document/>"}
+    )
     path = tmp_path / "original"
     path.write_bytes(content)
     office = ("word", "slides", "workbook")
@@ -52,14 +54,14 @@ def test_a_package_that_cannot_be_unpacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (archive(_T_="application/vnd.ms-excel.sheet.binary.macroEnabled.main"), ".xlsb"),
+        (archive(_T_="application/vnd.ms-excel.sheet.binary.macroEnabled.main"), "(.xlsb); save it as .xlsx"),
         (archive(mimetype="application/vnd.oasis.opendocument.spreadsheet"), "OpenDocument spreadsheet"),
         (archive(mimetype="application/epub+zip"), ".epub"),
         (bytes(64), "nothing but zero bytes"),
     ],
 )
 def test_messages_name_other_types(tmp_path: Path, content: bytes, message: str) -> None:
-    """The message tells the user the type of the file and what to do."""
+    """The description names the type of the file, and for an Office file also the type to save it as."""
     path = tmp_path / "original"
     path.write_bytes(content)
     kind = containers.kind(path, content)

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import fcntl
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from causeway_testing.servers import eventually
 from ingest.parsing.content import Head, Page
 from ingest.parsing.process import Limits, ParserDefect, ProcessParser
 from servicekit.errors import PayloadTooLarge, Unavailable, UnreadableDocument, UnsupportedMedia
@@ -14,7 +16,7 @@ from servicekit.errors import PayloadTooLarge, Unavailable, UnreadableDocument, 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SCRIPT = """
-import os, signal, sys, time
+import fcntl, os, signal, sys, time
 from ingest.parsing import child, frames
 from ingest.parsing.content import Head, Page, Section
 
@@ -54,6 +56,10 @@ def parser(request):
             os.setsid()
             while os.getppid() == parent: time.sleep(0.001)
             while True: os.write(OUT, FORGED)
+    if word == "lock":
+        file = open(request.path)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        time.sleep(600)
     if word == "read the questions":
         yield Page(1, (Section((), repr(os.read(0, 100))),))
         return
@@ -68,13 +74,18 @@ sys.exit(child.serve(parser))
 """
 
 
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of the files of `parse_word`."""
+    return tmp_path_factory.mktemp("words")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def parse_word(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Callable[[str], Any]]:
+async def parse_word(directory: Path) -> AsyncIterator[Callable[[str], Any]]:
     """Return a function that parses a file of one word with a parser that behaves as the word says.
 
     All tests share the parser, because its child takes long to start. It must survive all words.
     """
-    directory = tmp_path_factory.mktemp("words")
     script = directory / "child.py"
     script.write_text(SCRIPT)
     parser = ProcessParser(Limits(), (sys.executable, str(script)))
@@ -112,7 +123,7 @@ async def parse_word(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 async def test_a_document_fails_alone(
     parse_word: Callable[..., Any], word: str, error: type[Exception], message: str
 ) -> None:
-    """A document that hangs, crashes or exceeds the memory limit fails with the reason. The next one is read."""
+    """A document that hangs, exceeds a limit or crashes the parser fails with the reason. The next one is read."""
     with pytest.raises(error, match=message):
         await parse_word(word, 0.5 if "longer" in message else 60)
     assert (await parse_word("fine")).startswith("fine in ")
@@ -164,8 +175,30 @@ async def test_output_of_libraries_is_discarded(parse_word: Callable[[str], Any]
     assert (await parse_word("noise")).startswith("noise in")
 
 
-async def test_cancellation_ends_the_child(tmp_path: Path, make_pdf: Callable[..., bytes]) -> None:
+def is_locked(path: Path) -> bool:
+    """Return whether a process has locked a file."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+async def test_cancellation_ends_the_child(parse_word: Callable[[str], Any], directory: Path) -> None:
     """A cancelled parse leaves no process behind, and the parser continues."""
+    path = directory / "lock.txt"
+    path.touch()
+    parsing = asyncio.create_task(parse_word("lock"))
+    await eventually(lambda: is_locked(path))
+    parsing.cancel()
+    await asyncio.gather(parsing, return_exceptions=True)
+    await eventually(lambda: not is_locked(path))  # the system removes the lock when the process ends
+    assert (await parse_word("fine")).startswith("fine in ")
+
+
+async def test_a_parse_can_be_closed_early(tmp_path: Path, make_pdf: Callable[..., bytes]) -> None:
+    """After a parse whose parts were not all read, the next parse yields all parts."""
     parser = ProcessParser(Limits())
     path = tmp_path / "a.pdf"
     path.write_bytes(make_pdf(*[f"Page {number}." for number in range(30)]))

@@ -122,7 +122,7 @@ def test_the_child_reads_all_other_files(suffix: str, content: bytes) -> None:
     assert parts(content, suffix, 1_000_000) is None
 
 
-def test_the_child_refuses_a_text_of_too_many_characters() -> None:
-    """The worker does not read a text above the limit of characters."""
+def test_the_child_reads_a_text_above_the_limit() -> None:
+    """A text with more bytes than the limit of characters is not parsed in the worker."""
     assert parts(b"Ferries", ".txt", 7) is not None
     assert parts(b"Ferries", ".txt", 6) is None
