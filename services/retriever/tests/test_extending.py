@@ -78,7 +78,7 @@ def test_the_documentation_lists_every_store() -> None:
 async def test_each_published_index_has_a_file(example: ModuleType, tmp_path: Path) -> None:
     """The directory holds one file for each published index."""
     bench = await Bench.open(example.FileStore(tmp_path))
-    await bench.put(Document("d", generation=1), ["the ferry"])
-    assert [index.spec.name for index in await bench.indexes.of_tenant("local")] == [INDEX]
-    assert len(list(tmp_path.glob("*.index"))) == 1
+    for count, name in enumerate((INDEX, "other"), 1):
+        await bench.put(Document("d", generation=1), ["the ferry"], index=name)
+        assert len(list(tmp_path.glob("*.index"))) == len(await bench.indexes.of_tenant("local")) == count
     await bench.aclose()

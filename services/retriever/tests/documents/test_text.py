@@ -62,6 +62,15 @@ async def test_a_document_without_chunks_has_no_text(bench: Bench) -> None:
     assert found == DocumentText("", is_truncated=False)
 
 
+async def test_the_length_of_a_text_is_limited(bench: Bench) -> None:
+    """At most a million characters are read at once."""
+    await bench.put(Document("d", generation=1), ["one"])
+    _, found = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", TextRange(1_000_000))
+    assert found.text == "one"
+    with pytest.raises(InvalidRequest):
+        await bench.catalogue.document_with_text(LOCAL, INDEX, "d", TextRange(1_000_001))
+
+
 async def test_the_text_of_a_range_of_pages(bench: Bench) -> None:
     """The text of a range of pages has only these pages, and the offset counts within this text.
 
@@ -84,7 +93,7 @@ async def test_the_text_of_a_range_of_pages(bench: Bench) -> None:
 
 
 async def test_chunks_are_listed_in_order(bench: Bench) -> None:
-    """Chunks are listed from a number on, at most one page, and only to callers that may see the document."""
+    """Chunks are listed from a number on, at most 100 at once, and only to callers that may see the document."""
     chunks = await bench.chunks(["one", "two", "three"])
     chunks[1] = replace(chunks[1], page=2, headings=("Ferries",))
     hidden = Document("d", "a#.pdf", access=AccessControl(oids=("ann",)), generation=1, original="o")

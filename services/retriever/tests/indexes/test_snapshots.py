@@ -155,7 +155,9 @@ async def test_paths_are_confined(bench: Bench, snapshots: Snapshots, root: Path
 
 
 async def test_missing_paths_and_indexes(bench: Bench, snapshots: Snapshots) -> None:
-    """A missing path and an unknown index cause NotFound. A tenant sees only its own snapshots."""
+    """A missing path and an unknown index cause NotFound, and an invalid name of an index causes InvalidRequest. A
+    tenant sees only its own snapshots and indexes.
+    """
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "mine")
     with pytest.raises(NotFound, match=r"^Path does not exist: no/where/copy$"):
@@ -335,11 +337,22 @@ async def test_snapshots_are_listed_and_deleted(bench: Bench, snapshots: Snapsho
     await snapshots.load(LOCAL, "a/b", "other", overwrite=True)
 
 
-@pytest.mark.parametrize("path", ["..", "a/../../x", "/etc", "x" * 2000, ""])
-async def test_only_snapshots_of_the_tenant_are_deleted(snapshots: Snapshots, path: str) -> None:
+@in_memory
+async def test_only_snapshots_of_the_tenant_are_deleted(bench: Bench, snapshots: Snapshots, root: Path) -> None:
     """A path outside the tenant's directory, or one without a snapshot, deletes nothing."""
-    with pytest.raises((InvalidRequest, NotFound)):
-        await snapshots.delete(LOCAL, path)
+    for principal in (LOCAL, OTHER):
+        await bench.put(Document("d", generation=1), ["ferry"], principal=principal)
+        await snapshots.persist(principal, INDEX, "a")
+    before = sorted(root.rglob("*"))
+    other = root / keys.snapshots(OTHER.tenant) / "a" / INDEX
+    assert other in before
+    for path in ("..", "a/../../x", "/etc", str(other), "x" * 2000):
+        with pytest.raises(InvalidRequest):
+            await snapshots.delete(LOCAL, path)
+    for path in ("", "a", "x", f"a/{INDEX}/x"):
+        with pytest.raises(NotFound):
+            await snapshots.delete(LOCAL, path)
+    assert sorted(root.rglob("*")) == before
 
 
 async def test_a_snapshot_has_one_writer(
@@ -378,8 +391,8 @@ async def test_snapshots_are_for_administrators(bench: Bench, snapshots: Snapsho
 
 
 async def test_the_number_of_snapshots_is_limited(bench: Bench, root: Path) -> None:
-    """A snapshot above the limit is refused before anything is written, even with concurrent calls. An existing one
-    can be replaced at the limit.
+    """A snapshot above the limit of a tenant is refused before anything is written, even with concurrent calls. At
+    the limit, an existing one can be replaced. A deletion makes room for another one.
     """
     snapshots = Snapshots(bench.indexes, root, bench.models, max_snapshots=2)
     await bench.put(Document("d", generation=1), ["ferry"])

@@ -25,7 +25,7 @@ def query(**options: object) -> Query:
 
 def test_the_default_is_fusion_by_scores() -> None:
     """By default, scores are fused with equal weights, and only a hybrid fusion of scores expands."""
-    assert resolve_options(query(), [NOTHING]) == RankingOptions(Fusion.SCORES, DEFAULT_DENSE_WEIGHT, expand=True)
+    assert resolve_options(query(), [NOTHING]) == RankingOptions(Fusion.SCORES, 0.5, expand=True)
     assert not resolve_options(query(mode=Mode.TEXT), [NOTHING]).expand
     assert not resolve_options(query(fusion=Fusion.RANKS), [NOTHING]).expand
 

@@ -99,6 +99,7 @@ async def test_a_new_index_of_the_same_name_has_no_cached_reads(tmp_path: Path) 
     await write(first, "add", "a", 1)
     await write(first, "record", "a", 1)
     assert len(await first.chunks(CHUNK_IDS)) == CHUNKS
+    assert len(await first.records(DOCUMENTS)) == 1
     await first.drop()
     second = await store.create(SPEC)
     assert await second.chunks(CHUNK_IDS) == {}

@@ -8,6 +8,7 @@ import structlog
 from causeway_testing.retriever.bench import INDEX, Bench
 from causeway_testing.retriever.qdrant import Internal, Server
 from causeway_testing.retriever.qdrant_cluster import Cluster, Node, opened, running
+from causeway_testing.servers import eventually
 from grpc import StatusCode
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Document
@@ -86,27 +87,24 @@ async def test_nodes_are_restarted_one_after_the_other() -> None:
     async with running() as cluster, opened(cluster) as store:
         bench = await Bench.open(store)
         await bench.put(Document("d0", generation=1), ["the ferry 0"])
-        done = asyncio.Event()
+        written = 1
+
+        async def two_more() -> None:
+            target = written + 2
+            await eventually(lambda: written >= target)
 
         async def restart() -> None:
             for node in cluster.nodes:
                 await cluster.kill(node)
-                await asyncio.sleep(0.2)
+                await two_more()
                 await cluster.start(node)
-                await asyncio.sleep(0.2)
-            done.set()
-
-        async def write() -> int:
-            count = 1
-            while not done.is_set() or count < 12:
-                await put_until_done(
-                    bench, Document(f"d{count % 12}", generation=count + 1), [f"the ferry {count}"]
-                )
-                count += 1
-            return count
+                await two_more()
 
         restarting = asyncio.create_task(restart())
-        written = await write()
+        while not restarting.done():
+            document = Document(f"d{written % 12}", generation=written + 1)
+            await put_until_done(bench, document, [f"the ferry {written}"])
+            written += 1
         await restarting
         expected = {f"d{count % 12}": count + 1 for count in range(written)}
         page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
@@ -261,7 +259,9 @@ async def test_a_call_that_every_node_refuses() -> None:
 
 
 async def test_existing_collections_are_corrected() -> None:
-    """Opening a collection raises a write consistency that is too low for consistent reads."""
+    """Opening a collection raises a write consistency that is too low for consistent reads, and sets the delay
+    after which a node also reads another copy.
+    """
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.publish()
@@ -320,15 +320,21 @@ async def test_the_hosts_of_the_settings_are_the_nodes() -> None:
         Connection.from_url("http://qdrant", None, 1.0, hosts=["127.0.0.1:x"])
 
 
-@pytest.mark.parametrize(("replicas", "copies", "least"), [(3, 1, 2), (2, 0, 1), (5, 2, 3)])
+@pytest.mark.parametrize(("replicas", "copies", "least"), [(3, 1, 2), (5, 2, 3)])
 async def test_a_write_consistency_that_is_too_low_is_refused(replicas: int, copies: int, least: int) -> None:
     """The start refuses a write consistency with which a read can miss a write. The error names the minimum."""
     settings = QdrantSettings(
-        qdrant_url="http://127.0.0.1:1", qdrant_replicas=replicas, qdrant_write_consistency=max(copies, 1)
+        qdrant_url="http://127.0.0.1:1", qdrant_replicas=replicas, qdrant_write_consistency=copies
     )
-    if copies:
-        with pytest.raises(InvalidRequest, match=f"set it to {least} or more"):
-            await QDRANT.open(settings, Scheduler())
-    else:
-        with pytest.raises(Unavailable):
-            await QDRANT.open(settings, Scheduler())
+    with pytest.raises(InvalidRequest, match=f"set it to {least} or more"):
+        await QDRANT.open(settings, Scheduler())
+
+
+@pytest.mark.parametrize(("replicas", "copies"), [(2, 1), (3, 2), (5, 3)])
+async def test_the_minimum_of_the_write_consistency_is_accepted(replicas: int, copies: int) -> None:
+    """The start accepts the minimum of the write consistency, and then calls the server."""
+    settings = QdrantSettings(
+        qdrant_url="http://127.0.0.1:1", qdrant_replicas=replicas, qdrant_write_consistency=copies
+    )
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        await QDRANT.open(settings, Scheduler())

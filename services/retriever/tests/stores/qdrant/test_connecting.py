@@ -22,8 +22,12 @@ from servicekit.errors import DeadlineExceeded, InvalidRequest, Unavailable
 async def test_the_key_is_sent() -> None:
     """Every call carries the API key."""
     async with serving() as server:
+        server.api_key = "sesame"  # the server refuses calls without it
         store = await QdrantStore.open(Connection.from_url(server.url, SecretStr("sesame"), 5.0), Layout())
-        assert server.metadata["api-key"] == "sesame"
+        collection = await store.create(SPEC)
+        await collection.publish()
+        await collection.mark("d")
+        assert await collection.marked() == ["d"]
         await store.aclose()
 
 
@@ -44,7 +48,7 @@ async def test_a_rotated_key_is_read_again(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_a_server_with_a_certificate(tmp_path: Path) -> None:
-    """The retriever accepts a certificate only of the configured authority."""
+    """The retriever accepts a certificate only of the configured authority, and sends its key over TLS."""
     authority, another = trustme.CA(), trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     credentials = grpc.ssl_server_credentials(
@@ -72,12 +76,12 @@ async def test_a_server_with_a_certificate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"qdrant_ca_file": "ca.crt"}, "needs a CAUSEWAY_QDRANT_URL that begins with https"),
-        ({"qdrant_url": "https://127.0.0.1:1", "qdrant_ca_file": "missing.crt"}, "cannot be read: No such file"),
-        ({"qdrant_url": "https://127.0.0.1:1", "qdrant_ca_file": "ca.crt"}, "contains no PEM certificate"),
-        ({"qdrant_api_key_file": "missing"}, "CAUSEWAY_QDRANT_API_KEY_FILE cannot be used"),
-        ({"qdrant_api_key_file": "ca.crt"}, "it is empty"),
-        ({"qdrant_api_key_file": "ca.crt", "qdrant_api_key": "sesame"}, "set only one"),
+        ({"qdrant_ca_file": "ca.crt"}, "CA_FILE needs a CAUSEWAY_QDRANT_URL that begins with https"),
+        ({"qdrant_url": "https://127.0.0.1:1", "qdrant_ca_file": "missing.crt"}, "CA_FILE .* read: No such file"),
+        ({"qdrant_url": "https://127.0.0.1:1", "qdrant_ca_file": "ca.crt"}, "CA_FILE .* no PEM certificate"),
+        ({"qdrant_api_key_file": "missing"}, "API_KEY_FILE cannot be used: .*No such file"),
+        ({"qdrant_api_key_file": "ca.crt"}, "API_KEY_FILE cannot be used: it is empty"),
+        ({"qdrant_api_key_file": "ca.crt", "qdrant_api_key": "sesame"}, "API_KEY_FILE are both set: set only one"),
     ],
 )
 async def test_a_wrong_setting_is_reported(tmp_path: Path, settings: dict[str, str], message: str) -> None:
@@ -85,12 +89,14 @@ async def test_a_wrong_setting_is_reported(tmp_path: Path, settings: dict[str, s
     (tmp_path / "ca.crt").touch()
     files = {key: str(tmp_path / value) if key.endswith("_file") else value for key, value in settings.items()}
     wrong = QdrantSettings.model_validate({"qdrant_url": "http://127.0.0.1:1", **files})
-    with pytest.raises(InvalidRequest, match=message):
+    with pytest.raises(InvalidRequest, match=f"CAUSEWAY_QDRANT_{message}"):
         await QDRANT.open(wrong, Scheduler())
 
 
 async def test_a_server_that_is_too_old_is_refused() -> None:
-    """The retriever refuses a server that would count words in hidden documents."""
+    """The retriever refuses a server before version 1.19, which would count words in hidden documents. It accepts
+    later versions.
+    """
     async with serving() as server:
         for version in ("1.18.4", "1.9.0-dev", "0.11"):
             server.version = version

@@ -285,7 +285,7 @@ async def test_a_change_is_not_repeated_after_the_lease() -> None:
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 async def test_a_move_whose_response_is_lost(shared: bool) -> None:
-    """The index has all documents, whether or not the command reports success."""
+    """If the responses to the changes of aliases are lost, the move succeeds, and the index has all documents."""
     async with served(shared=shared) as (server, _), process(server, shared=not shared) as mover:
         consensus = Consensus(server)
 
