@@ -117,6 +117,17 @@ async def test_an_old_call_of_a_tool_does_not_close_a_conversation() -> None:
         await check_input(turn(Action.BLOCK, question="", history=(Message("user", "Find it."), called)))
 
 
+async def test_the_joined_parts_of_an_old_message_do_not_close_a_conversation() -> None:
+    """A finding that spans parts of an old message is replaced. In the last message, it blocks the turn."""
+    parted = Message("user", "a sec\nret", gaps=(5,))
+    history = (parted, Message("assistant", "An answer."))
+    checked, found = await check_input(turn(Action.BLOCK, history=history))
+    assert checked.history[0].text == f"a {WITHHELD}"
+    assert [(event.item, event.findings[0].action) for event in found] == [(0, Action.REDACT)]
+    with pytest.raises(Blocked):
+        await check_input(turn(Action.BLOCK, question="", history=(*history, parted)))
+
+
 async def test_a_tools_result_since_the_latest_answer_can_block() -> None:
     """A tool's result after the latest answer can block the turn."""
     with pytest.raises(Blocked):

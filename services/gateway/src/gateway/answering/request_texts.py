@@ -41,8 +41,9 @@ class RequestTexts:
         places: The numbers of the messages. The question has the number after the history's last number.
         members: Whether to judge the other members of these messages, the parameters and the prompt. Otherwise
             judge the messages whose text has several parts, with the parts joined.
-        answered: The number of the latest answer. A blocked text up to this message does not block the request:
-            the gateway replaces the text.
+        answered: The number of the latest answer. A finding in a message up to this number does not block the
+            request, but redacts the message. A blocking verdict that contains a finding without a position, or that
+            results from a failed detector, still blocks the request.
 
     Raises:
         InvalidRequest: The texts are too long, or nested too deeply, for the detectors.
@@ -96,7 +97,7 @@ class RequestTexts:
             turn = _with_requested_prompt(turn, self._requested_prompt.replaced()["text"])
         for place, gaps in self._joined:
             spans: list[Span] = []
-            for finding in crossing(next(left), gaps):
+            for finding in self._crossing(next(left), place, gaps):
                 findings[place, finding] = None
                 spans.append((finding.start or 0, finding.end or 0, finding.replacement))
             if spans:
@@ -112,11 +113,16 @@ class RequestTexts:
         for verdict in self._with_old_blocks_redacted(verdicts)[:alone]:
             if verdict.action is Action.BLOCK:
                 return verdict
-        for verdict, (_, gaps) in zip(verdicts[alone:], self._joined, strict=True):
-            across = tuple(finding for finding in crossing(verdict, gaps) if finding.action is Action.BLOCK)
-            if across:
+        for verdict, (place, gaps) in zip(verdicts[alone:], self._joined, strict=True):
+            findings = self._crossing(verdict, place, gaps)
+            if across := tuple(finding for finding in findings if finding.action is Action.BLOCK):
                 return replace(verdict, findings=across)
         return None
+
+    def _crossing(self, verdict: Verdict, place: int, gaps: Gaps) -> list[Finding]:
+        """Return the findings that span several parts. In an old message, none of them blocks."""
+        findings = crossing(verdict, gaps)
+        return [_redacting(finding) for finding in findings] if place <= self._answered else findings
 
     def _with_old_blocks_redacted(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Return the verdicts. In an old message, a finding that blocks becomes a finding that redacts."""
@@ -156,11 +162,13 @@ def _replacing(verdict: Verdict) -> Verdict:
         return verdict
     if not any(finding.action is Action.BLOCK for finding in verdict.findings):
         return verdict  # a detector failed
-    findings = tuple(
-        replace(finding, action=Action.REDACT, replacement=WITHHELD) if finding.action is Action.BLOCK else finding
-        for finding in verdict.findings
-    )
-    return replace(verdict, action=Action.REDACT, findings=findings)
+    return replace(verdict, action=Action.REDACT, findings=tuple(map(_redacting, verdict.findings)))
+
+
+def _redacting(finding: Finding) -> Finding:
+    """Return the finding. A finding that blocks becomes a finding that redacts."""
+    blocks = finding.action is Action.BLOCK
+    return replace(finding, action=Action.REDACT, replacement=WITHHELD) if blocks else finding
 
 
 def crossing(verdict: Verdict, gaps: Gaps) -> list[Finding]:
