@@ -75,7 +75,7 @@ class Services:
         policy: Returns the detectors that judge every request.
         frontends: The file of the front end profiles; None: only the default profile exists.
         service_policy: Returns the policy of the guardrails service; None: not known, or the service has none.
-        model_names: Returns the names of the models, which assistants must not have.
+        model_names: Returns the names of the models. An assistant must not have the name of a model.
         keys: The API keys.
         link_keys: The keys that sign links.
         content_keys: The keys that encrypt the contents that clients store.

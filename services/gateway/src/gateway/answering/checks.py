@@ -216,7 +216,7 @@ class Checks:
         return verdicts, found
 
     async def clears_query(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> bool:
-        """Return whether clients may see a search query that a model wrote, without changes."""
+        """Return whether clients may receive the unchanged text of a search query that a model wrote."""
         if not turn.detectors.output:
             return True
         verdicts, failures = await self._guardrails.detect(

@@ -1,4 +1,8 @@
-"""The members of a protected choice other than its text. Detectors judge them before clients receive them."""
+"""The members of a choice other than its text.
+
+If a detector redacts or blocks, the choice is protected: detectors also judge these members before clients receive
+them.
+"""
 
 import copy
 from collections.abc import Iterable

@@ -65,7 +65,7 @@ class ContextSelection:
         known = self._generator.recent_properties(turn.model)
         if known is not None:
             candidates = budget.candidates(known.context_window, 0, self._node_tokens)
-            if candidates == budget.MIN_CANDIDATES:  # for a conversation of any length
+            if candidates == budget.MIN_CANDIDATES:  # the conversation cannot lower the number further
                 return candidates
         counts = await count_tokens(self._generator, turn, (), prompts.compose(turn, ()), deadline)
         if too_long(counts):
@@ -77,9 +77,10 @@ class ContextSelection:
     async def select(
         self, turn: Turn, found: Selection, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, Selection]:
-        """Return the turn with a limit of the answer, and the passages for the model.
+        """Return the turn with a token limit of the answer, and the passages for the model.
 
-        Conversation, passages and answer always fit the context window.
+        The conversation, the passages and the answer's limit together fit a known context window. A turn without a
+        limit does not get one.
 
         Raises:
             InvalidRequest: The conversation alone does not fit the context window.

@@ -54,7 +54,8 @@ class ConversationWindow:
 
     Args:
         generator: Counts tokens as the model does, and returns its context window.
-        node_tokens: The assumed tokens of a passage. The passages may take at least this many, if they are free.
+        node_tokens: The assumed tokens of a passage. The token budget of the passages is at least this number, or
+            all free tokens if they are fewer.
     """
 
     def __init__(self, generator: Generator, node_tokens: int) -> None:
@@ -157,7 +158,7 @@ def _without(turn: Turn, omitted: frozenset[int]) -> Turn:
 
 
 def _counted_text(message: Message) -> str:
-    """Return the texts and the tool calls of a message, as one text whose tokens count."""
+    """Return the texts and the tool calls of a message as one text for the token count."""
     members = _object.decode(message.extra_json) if message.extra_json else {}
     calls = [bytes(members[name]).decode() for name in _CALLS if name in members]
     return "\n".join([message.joined_text, *calls])

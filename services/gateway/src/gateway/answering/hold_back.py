@@ -230,7 +230,7 @@ class HeldChoice:
             out.append(delta)
 
     def _redacted(self, text: str) -> str:
-        """Return the text, which begins at the offset, with the findings replaced.
+        """Return the text, which begins at the offset, after redaction.
 
         The replacement of a span is in the piece where the span begins. Later pieces lose the span's text.
         """

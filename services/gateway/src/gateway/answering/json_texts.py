@@ -56,8 +56,8 @@ class _Place:
     """The position of leaves in a judged text.
 
     Attributes:
-        begin: The first character.
-        end: The first character after it.
+        begin: The offset of the first character of the leaves.
+        end: The offset after their last character.
         leaves: The numbers of the leaves. A text with embedded JSON has several leaves, which are also judged
             separately.
         escaped: Whether the judged text has JSON escapes. Its offsets then differ from the offsets in the leaf.
@@ -87,7 +87,7 @@ class JsonTexts:
 
     Attributes:
         texts: The texts for the detectors.
-        changed: Whether a finding must be replaced.
+        changed: Whether the findings change the members.
     """
 
     def __init__(self, members: Mapping[str, Any]) -> None:
@@ -110,7 +110,7 @@ class JsonTexts:
 
     @property
     def changed(self) -> bool:
-        """Return whether a finding must be replaced."""
+        """Return whether the findings change the members."""
         return bool(self._spans or self._dropped)
 
     def take(self, at: int, findings: Iterable[Finding]) -> None:
@@ -133,7 +133,7 @@ class JsonTexts:
                     self._spans.setdefault(leaf, []).append(span)
 
     def replaced(self) -> dict[str, Any]:
-        """Return the members with the findings replaced. Embedded JSON stays valid JSON."""
+        """Return the members after redaction. Embedded JSON stays valid JSON."""
         leaves = iter(range(len(self._leaves)))
         embedded = iter(range(len(self._embedded)))
 

@@ -61,7 +61,7 @@ class ModelSearches:
         self._context, self._checks = context, checks
 
     async def is_enabled(self, turn: Turn, deadline: Deadline) -> bool:
-        """Return whether the model itself searches: the turn allows it, and the model can call tools."""
+        """Return whether the model searches: the turn allows it and has indexes, and the model can call tools."""
         if turn.searching is None or not turn.retrieval.indexes:
             return False
         known = self._generator.recent_properties(turn.model) or await self._generator.count_tokens(

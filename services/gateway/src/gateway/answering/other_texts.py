@@ -295,7 +295,10 @@ def client_events(
     failures: tuple[DetectorFailure, ...],
     left_out: tuple[str, ...] = (),
 ) -> list[Event]:
-    """Return the events for clients about a text that is not a content, without spans and duplicate findings."""
+    """Return the events about a text that is not the content of a choice.
+
+    The findings in the events have no spans and no duplicates, because clients do not receive the judged text.
+    """
     found = tuple(dict.fromkeys(map(without_span, findings)))
     if not (found or failures or left_out):
         return []

@@ -89,8 +89,8 @@ class Pipeline:
         generator: Calls models.
         guardrails: Judges texts.
         pictures: Stores pictures of pages.
-        node_tokens: The assumed tokens of a passage. They determine how many passages to fetch, and how many tokens
-            the passages may take at least.
+        node_tokens: The assumed tokens of a passage. They determine the number of passages to fetch, and the
+            minimum token budget of the passages.
     """
 
     def __init__(
@@ -282,8 +282,8 @@ def _prompt(prepared: PreparedTurn) -> Prompt:
     turn = prepared.turn
     if prepared.passes_through:
         return Prompt(turn.principal, turn.model, passthrough_json=turn.original.json)
-    # If detectors judge the answer, a request for one piece goes to the model server without streaming. The client
-    # then receives all members of the model server's response.
+    # If detectors judge an answer that the client requested in one piece, the generator calls the model server
+    # without streaming. The client then receives all members of the model server's response.
     has_detectors = bool(turn.detectors.output)
     in_one_piece = turn.original.in_one_piece and has_detectors
     return replace(_composed(prepared), in_one_piece=in_one_piece, unary=turn.unary and not has_detectors)

@@ -1,4 +1,4 @@
-"""Judge an answer that the model server sent in one piece, and replace the findings of the detectors."""
+"""Judge and redact an answer that the model server sent in one piece."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,7 +17,7 @@ from gateway.domain.deltas import choices_of, drop_indexes, index_of, members_of
 from gateway.ports.answering import Clearance
 
 _GAP = "\n"
-"""Separates the parts of a content that are judged separately."""
+"""The separator of a content's parts in the second text that detectors judge. The first text has no separator."""
 
 _encode = msgspec.json.encode
 
@@ -112,12 +112,12 @@ class _Choice:
 
 
 def _without_text(part: Any) -> Any:
-    """Return a part of a content without its text. Detectors judge the texts of all parts together."""
+    """Return a content part without its text. Detectors judge the texts of all parts together."""
     return part | {"text": ""} if isinstance(part, dict) and isinstance(part.get("text"), str) else part
 
 
 class WholeAnswer:
-    """One answer in one piece. If nothing is replaced, its bytes do not change.
+    """One answer in one piece. If nothing is replaced and no name is a duplicate, its bytes do not change.
 
     Args:
         raw_json: The answer.
