@@ -177,6 +177,14 @@ def test_a_name_that_is_not_utf_8(gateway: Any, cli: Callable[..., Any], folder:
     assert failed["name"] == "caf\udce9.md"
 
 
+def test_a_name_with_a_line_feed(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+    """The outcome of a file whose name has a line feed is one line, so that it cannot imitate another outcome."""
+    (folder / "x\nsucceeded: y.md").write_text("text")
+    result = cli("ingest", folder, "-i", "x", "--url", gateway.url)
+    names = [line.partition(",")[0].partition(": ")[2] for line in result.stdout.splitlines()[:-1]]
+    assert sorted(names) == ["a.pdf", "b.md", "deep/er/b.md", "x\\nsucceeded: y.md"]
+
+
 def test_a_pipe_is_refused(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
     """The command refuses a named pipe instead of waiting for its data."""
     os.mkfifo(tmp_path / "pipe")

@@ -62,7 +62,9 @@ class LinesWatcher:
 
     def finished(self, outcome: Outcome) -> None:
         """Print the line."""
-        render.line(self._out, f"{outcome.state}: {outcome.source.name}{_details(outcome)}")
+        # A name with a line feed could look like the outcome of another file.
+        name = outcome.source.name.replace("\n", "\\n")
+        render.line(self._out, f"{outcome.state}: {name}{_details(outcome)}")
         for line in _warnings(outcome):
             render.line(self._out, f"  {line}", "yellow")
         self._out.file.flush()
