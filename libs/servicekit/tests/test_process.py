@@ -174,7 +174,7 @@ async def test_a_failed_start_ends_the_process_with_one_line(start: Start) -> No
     (line,) = _json(err)
     assert (line["level"], line["error"]) == ("critical", "The store cannot be opened.")
     assert "disk on fire" in line["exception"]
-    assert "Traceback" not in err.replace(line["exception"], "").replace(json.dumps(line["exception"]), "")
+    assert len(err.splitlines()) == 1
 
 
 async def test_a_wrong_file_ends_the_process(start: Start) -> None:
@@ -249,8 +249,8 @@ async def test_the_spans_of_a_call_reach_the_collector(start: Start) -> None:
     assert [line["trace_id"] for line in _json(err) if line["event"] == "asked"] == [TRACE]
 
 
-async def test_an_unavailable_collector_does_not_delay_the_stop(start: Start) -> None:
-    """Unsent traces are lost, and the end by SIGINT or SIGTERM does not wait for them."""
+async def test_a_service_ends_if_the_collector_is_unavailable(start: Start) -> None:
+    """A service ends with 0 although no collector accepts its last traces. SIGINT ends it like SIGTERM."""
     service = await start(CAUSEWAY_OTLP_ENDPOINT=f"http://127.0.0.1:{free_ports(1)[0]}")
     await service.ready()
     code, _ = await service.end(signal.SIGINT)
@@ -299,12 +299,13 @@ def test_a_secret_that_is_wrong_is_not_shown(
     assert "hunter2" not in capsys.readouterr().err
 
 
-async def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     """``--help`` lists all variables with their defaults and meanings, and ends with 0."""
     with pytest.raises(SystemExit) as ended:
         process.run("book", Settings, _serve, ["--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    for name, field in ServiceSettings.model_fields.items():
+    for name, field in Settings.model_fields.items():
         assert f"CAUSEWAY_{name.upper()}" in shown
         assert str(field.description) in shown
+    assert "CAUSEWAY_BOOK_PORT [1]\n" in shown

@@ -1,4 +1,5 @@
 import re
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -128,6 +129,22 @@ def test_spans_are_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tls: bo
     finally:
         server.stop(0).wait()
     assert collector.got == [("request", "Bearer abc")]
+
+
+def test_unsent_spans_do_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`shut_down` does not wait longer than ``within`` for a collector."""
+    release, ended = threading.Event(), threading.Event()
+
+    def shutdown() -> None:
+        release.wait(60)
+        ended.set()
+
+    provider = telemetry.provider_for("book", ServiceSettings())
+    monkeypatch.setattr(provider, "shutdown", shutdown)
+    telemetry.shut_down(provider, within=0.01)
+    assert not ended.is_set()
+    release.set()
+    assert ended.wait(60)
 
 
 def test_spans_name_the_release_and_the_conventions() -> None:
