@@ -67,15 +67,13 @@ async def test_a_long_answer_of_a_model_server_arrives_bounded(served: Any) -> N
 
 
 async def test_text_without_utf8_is_sent(served: Any) -> None:
-    """An error with half a surrogate pair, which JSON can contain, arrives."""
+    """An error with half a surrogate pair, which JSON can contain, arrives with ``?`` in its place."""
     got = await _round_trip(served, NotFound("no '\ud800'", resource="\udfff"))
     assert (type(got), got.message, got.resource) == (NotFound, "no '?'", "?")
 
 
 def test_the_bound_fits_the_metadata() -> None:
-    """The size limit of errors is less than half of the channel's limit for metadata, so other metadata also
-    fit.
-    """
+    """The largest error fits into the channel's limit for metadata, even if gRPC percent-encodes its message."""
     long = "漢" * 10_000
     _, plain, ((_, status),) = rpc_errors.pack(NotFound(long, field=long, details={"a": long, "b": long}))
     limit = dict(SIZE_OPTIONS)["grpc.max_metadata_size"]
@@ -84,7 +82,7 @@ def test_the_bound_fits_the_metadata() -> None:
 
 @given(st.text(), st.integers(0, 40))
 def test_truncate_cuts_whole_characters(text: str, max_bytes: int) -> None:
-    """A truncated text is a beginning of the text, within the limit of bytes, and at most one character shorter."""
+    """A truncated text is the longest beginning of the text within the limit of bytes."""
     cut = rpc_errors.truncate(text, max_bytes)
     assert text.startswith(cut)
     assert len(cut.encode()) <= max_bytes
@@ -116,16 +114,17 @@ async def test_plain_codes_become_classes(served: Any, code: grpc.StatusCode) ->
 
 
 async def test_the_caller_logs_errors_of_grpc(served: Any) -> None:
-    """The caller logs an answer that gRPC cannot read, because no service logs it. The client gets no details."""
+    """The caller logs an error of gRPC itself, because no service logs it. The client gets no details."""
 
     async def handler(request: Any, context: Any) -> Any:
         await context.abort(grpc.StatusCode.UNKNOWN, "no HTTP/2 at 10.1.2.3")
 
     method = await served.unary(handler)
-    with capture_logs() as logs, pytest.raises(Internal):
+    with capture_logs() as logs, pytest.raises(Internal) as caught:
         await rpc.unary(method, ASK, Deadline.after(120))
     [line] = [entry for entry in logs if entry["event"] == "a call failed within gRPC"]
     assert (line["code"], line["error"]) == ("UNKNOWN", "no HTTP/2 at 10.1.2.3")
+    assert caught.value.message == Internal.MESSAGE
 
 
 async def test_a_request_that_never_fits_is_too_large(served: Any) -> None:
