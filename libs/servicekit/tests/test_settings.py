@@ -13,8 +13,8 @@ class Settings(ServiceSettings):
     title: str = Field("none", description="A text.")
 
 
-def test_an_empty_path_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable with an empty value removes a path, even one with a default. A text may be empty."""
+def test_an_empty_path_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path has its default if its variable has an empty value. A text may be empty."""
     monkeypatch.setenv("CAUSEWAY_BOOK_FILE", "")
     monkeypatch.setenv("CAUSEWAY_SHELF", "")
     monkeypatch.setenv("CAUSEWAY_TITLE", "")
@@ -24,14 +24,8 @@ def test_an_empty_path_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings().book_file == Path("book.yaml")
 
 
-def test_variables_of_other_services_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All processes of a stack can share one environment. Each process reads its own variables."""
-    monkeypatch.setenv("CAUSEWAY_SOMEBODY_ELSES", "x")
-    assert not hasattr(Settings(), "somebody_elses")
-
-
-def test_every_setting_is_described() -> None:
-    """Every setting has a description."""
+def test_every_shared_setting_is_described() -> None:
+    """Every setting that all services have in common has a description."""
     assert [name for name, field in ServiceSettings.model_fields.items() if not field.description] == []
 
 
@@ -42,13 +36,13 @@ def test_the_default_listens_on_loopback_only() -> None:
 
 @pytest.mark.parametrize("level", ["DEBUG", "info", "Warning", "ERROR"])
 def test_levels_in_any_case(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
-    """A level is accepted in capitals and in small letters."""
+    """A log level is accepted in upper, lower and mixed case."""
     monkeypatch.setenv("CAUSEWAY_LOG_LEVEL", level)
     assert Settings().log_level == level
 
 
 def test_an_unknown_variable_is_found() -> None:
-    """A misspelled variable is found, with the nearest setting of any service."""
+    """A misspelled variable is found, with the nearest setting of any service, or None if no name is similar."""
     misspelled = ["CAUSEWAY_AUHT", "CAUSEWAY_MAX_REQUEST", "causeway_retriever_portt", "CAUSEWAY_QQQQ"]
     assert dict(unknown_variables(misspelled)) == {
         "CAUSEWAY_AUHT": "CAUSEWAY_AUTH",
