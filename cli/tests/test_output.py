@@ -15,9 +15,7 @@ async def _copied(log: OutputLog, *pieces: bytes) -> None:
 
 
 async def test_lines_go_to_the_file_and_to_the_echo(tmp_path: Path) -> None:
-    """Each line goes to the file and to the echo, even a last line without a line end. `last_lines` has the last
-    ones.
-    """
+    """Each line goes to the file, to the echo and to `last_lines`, even a last line without a line end."""
     seen: list[str] = []
     log = OutputLog(tmp_path / "logs" / "x.log", seen.append)
     await _copied(log, b"one\ntw", b"o\r\nthree")
@@ -42,13 +40,18 @@ async def test_a_start_moves_the_old_log_aside(tmp_path: Path) -> None:
 
 
 async def test_the_files_stay_bounded(tmp_path: Path) -> None:
-    """The log has at most three files, none larger than the limit. They contain the newest lines."""
+    """The log has at most three files, none larger than the limit. They contain the newest lines, and `last_lines`
+    the last 20.
+    """
     log = OutputLog(tmp_path / "x.log", file_bytes=1000)
     await _copied(log, *(b"line %d\n" % number for number in range(1000)))
-    files = sorted(tmp_path.iterdir())
-    assert len(files) == 3
+    files = [tmp_path / "x.log.2", tmp_path / "x.log.1", tmp_path / "x.log"]
+    assert sorted(tmp_path.iterdir()) == sorted(files)
     assert all(path.stat().st_size <= 1000 for path in files)
-    assert log.last_lines[-1] == "line 999"
+    newest = "".join(path.read_text() for path in files).splitlines()
+    assert len(newest) > 200
+    assert newest == [f"line {number}" for number in range(1000 - len(newest), 1000)]
+    assert log.last_lines == tuple(newest[-20:])
 
 
 async def test_an_endless_line_is_cut(tmp_path: Path) -> None:
