@@ -1,7 +1,8 @@
 """A stub of the gateway: its public HTTP interface with scripted answers. It also runs as ``python -m gateway``.
 
 A part of an upload's file name selects the result of its job: ``same``: unchanged; ``bad``: failed; ``refused``:
-the gateway refuses the upload; ``stuck``: the job stays queued.
+the gateway refuses the upload; ``stuck``: the job stays queued. If the name begins with ``scanned``, the job has
+warnings.
 """
 
 import asyncio
@@ -57,6 +58,8 @@ class Gateway:
         dead: The ids of dead letters.
         failing: The ids of jobs whose cancellation fails with 500.
         holds_jobs: Whether jobs stop before their last state.
+        in_flight: The ids of the jobs that have not reached their last state.
+        most_in_flight: The largest number of jobs in flight at one time.
         pictures: The names of the uploads that request pictures of their pages.
         responses: The responses by id, the newest first.
         credentials: The set of received ``Authorization`` headers.
