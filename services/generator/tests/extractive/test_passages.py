@@ -16,7 +16,9 @@ def passage_with_beginning(source: str, beginning: str) -> Passage:
 
 @given(st.text(max_size=200))
 def test_passages_contain_only_characters_of_the_text(text: str) -> None:
-    """The passages of any text consist of its own characters."""
+    """The passages of any text are not empty. They consist of its own characters and of the punctuation between the
+    cells of a table.
+    """
     for passage in passages(text):
         assert passage.text
         assert set(passage.text) <= set(text) | set(" (),:")
@@ -75,7 +77,7 @@ def test_a_short_line_without_an_end_is_a_label() -> None:
 
 
 def test_items_of_a_list_have_the_introducing_line_as_context() -> None:
-    """Each item of a list is a passage, without its bullet or number. Its context is the introducing line."""
+    """Each sentence of an item is a passage, without bullet or number. Its context is the introducing line."""
     source = (
         "Bring along:\n\n- a letter of the\n  hospital;\n* your card. It is free.\n\n1. Then wait.\n2) Then go."
     )
@@ -98,7 +100,9 @@ def test_a_number_at_the_start_of_a_line_may_belong_to_the_sentence() -> None:
 
 
 def test_rows_of_tables_carry_their_headings() -> None:
-    """Each row of a table is a passage with its column names. The header and the rule are not passages."""
+    """Each row of a table is a passage with its column names. The header and the rule are not passages. A table
+    without a rule has no header.
+    """
     source = (
         "## Fares\n\n| Ticket | Route 1 | Route 2 |\n|--|--:|:--|\n| Adult | £18.40 | £7.20 |\n| Child | free | |"
     )

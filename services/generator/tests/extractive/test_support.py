@@ -49,7 +49,7 @@ def test_more_sources_never_turn_an_answer_into_a_refusal(
 
 
 @given(QUESTIONS, SOURCES)
-def test_an_answer_quotes_a_source_that_supports_it(question: str, sources: list[Source]) -> None:
+def test_there_is_an_answer_if_a_source_supports_it(question: str, sources: list[Source]) -> None:
     """There is an answer if and only if a source supports it."""
     answered = answer(question, sources) not in (NOT_FOUND, NO_SOURCES)
     assert answered == any(is_supported(question, source) for source in sources)
@@ -69,7 +69,7 @@ def test_a_source_without_a_name_of_the_question_does_not_support_it() -> None:
 def test_the_first_word_of_a_sentence_is_not_a_name() -> None:
     """A capital letter at the beginning of a sentence does not make a word a name."""
     source = Source("a.md", "The toll is paid until midnight. Drivers who forget pay £35.", 1.0, 0.4)
-    assert is_supported("I forgot the toll. Drivers pay what?", source)
+    assert is_supported("I forgot the toll. Motorists pay what?", source)
 
 
 @pytest.mark.parametrize(("cosine", "expected"), [(0.1, False), (0.25, True), (None, True)])
@@ -88,7 +88,7 @@ def test_a_high_cosine_supports_a_question_without_common_words(cosine: float | 
 
 
 def test_words_of_one_stem_are_related() -> None:
-    """Words of one stem count as related with any ending."""
+    """A word that differs from a word of the question only in its ending counts as related."""
     source = Source("a.md", "Members hold the election in November.", 1.0, 0.2)
     assert is_supported("Who elects the electors?", source)
     assert not is_supported("Who elopes with whom?", source)
