@@ -31,7 +31,7 @@ from generator.extractive.model import ExtractiveModel
 from generator.ports import Model
 from generator.triton.config import TritonConfig
 from pydantic import SecretStr
-from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
+from servicekit.errors import DeadlineExceeded, Unavailable
 from servicekit.yaml_file import Document
 from structlog.testing import capture_logs
 
@@ -122,7 +122,7 @@ async def test_azure_gets_its_own_path_version_and_key_header(stub: Stub) -> Non
 
 
 async def test_a_configured_authorization_header_replaces_the_key(stub: Stub) -> None:
-    """A configured Authorization header replaces the key, in any spelling."""
+    """A configured Authorization header, in any case, replaces the key. A configured User-Agent is sent."""
     await ask(opened(on(stub, "kind: openai, api_key: {env: KEY}, headers: {AUTHORIZATION: mine, User-Agent: me}")))
     (request,) = stub.requests
     assert (request.headers["authorization"], request.headers["user-agent"]) == ("mine", "me")
@@ -133,6 +133,7 @@ async def test_no_secret_is_shown(stub: Stub, caplog: pytest.LogCaptureFixture) 
     caplog.set_level(logging.DEBUG)
     secret = "kind: openai, api_key: {env: KEY}, headers: {X-B: {env: HEADER}}, query: {q: {env: QUERY}}"
     messages: list[Any] = []
+    failures = 0
     with capture_logs() as log:
         for answer in (None, refusal(401, "wrong"), FAULTS["fault-close-before"](), FAULTS["fault-broken-json"]()):
             if answer is not None:
@@ -142,11 +143,12 @@ async def test_no_secret_is_shown(stub: Stub, caplog: pytest.LogCaptureFixture) 
             try:
                 await ask(model)
             except Exception as error:  # any error with all its causes
+                failures += 1
                 cause: BaseException | None = error
                 while cause is not None:
                     messages += [str(cause), repr(cause)]
                     cause = cause.__cause__
-    assert len(messages) > 8
+    assert failures == 3
     assert "s3cret" not in caplog.text + repr(log) + "".join(messages)
 
 
@@ -188,9 +190,8 @@ async def test_timeouts_of_the_file_take_precedence(stub: Stub) -> None:
 async def test_a_redirection_is_not_followed(stub: Stub) -> None:
     """A redirect is an error, because the key is for one address only."""
     stub.script(Answer((b"",), status=307, headers={"location": f"{stub.url}/elsewhere"}))
-    with pytest.raises(Exception, match="redirects") as caught:
+    with pytest.raises(Unavailable, match="redirects"):
         await ask(opened(on(stub, "kind: openai, api_key: {env: KEY}")))
-    assert not isinstance(caught.value, UpstreamRejected)
     assert len(stub.requests) == 1
 
 
@@ -208,7 +209,7 @@ async def test_the_window_of_the_file_takes_precedence(stub: Stub) -> None:
 
 def test_a_triton_deployment_has_the_values_of_the_file(tmp_path: Path) -> None:
     """A Triton deployment gets the address, names and limits of the file. It uses the chat template beside the
-    tokenizer unless the file names another one.
+    tokenizer unless the file names another one. Its representation does not contain the key.
     """
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")

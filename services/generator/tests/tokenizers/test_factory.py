@@ -59,7 +59,7 @@ def test_equal_tokenizers_have_the_same_name(tokenizer_directory: Path, tmp_path
     assert counter(TokenizerSpec(model="gpt-4o")).counting == "o200k_base"
 
 
-def test_an_unknown_specification_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_specification_is_refused() -> None:
     """The error of an unknown specification lists the known specifications."""
     with pytest.raises(ValueError, match=r"'o201k' is neither a file nor one of: estimate, words, cl100k_base"):
         counter(TokenizerSpec("o201k"))
@@ -70,7 +70,7 @@ def test_an_unknown_specification_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["words", "estimate", "o200k_base", "file", "fake"])
 def test_every_counter_keeps_the_contract(name: str, tokenizer_directory: Path) -> None:
     """An empty text has no tokens. A longer text has at least as many tokens as a shorter one, and a conversation
-    at least those of its texts. Texts may contain any characters.
+    at least those of its texts. Several texts are counted one by one. Texts may contain any characters.
     """
     token_counter: TokenCounter = FakeTokenCounter()
     if name != "fake":

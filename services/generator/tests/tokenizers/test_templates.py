@@ -12,20 +12,29 @@ MESSAGES = [{"role": "system", "content": "Be kind."}, {"role": "user", "content
 
 
 def test_a_directory_has_the_template_and_the_special_tokens(tokenizer_directory: Path) -> None:
-    """A directory has the template and the special tokens. Template syntax in a message is plain text, and a prompt
-    has no begin token.
+    """A directory or its ``tokenizer_config.json`` has the template and the special tokens. Template syntax in a
+    message is plain text, and a prompt has no begin token.
     """
     text = "<|system|>Be kind.<|end|><|user|>Hi {{ 1 + 1 }}<|end|><|assistant|>"
     for source in (tokenizer_directory, tokenizer_directory / "tokenizer_config.json"):
         template = load_template(str(source))
         assert template.render(MESSAGES) == "<|begin|>" + text
         assert template.prompt(MESSAGES) == text
-    assert tokenizer_template(tokenizer_directory / "tokenizer.json") is not None
+
+
+def test_a_tokenizer_may_have_a_template_beside_it(tokenizer_directory: Path, tmp_path: Path) -> None:
+    """A tokenizer's template is the one in its directory. A directory may have no template."""
+    template = tokenizer_template(tokenizer_directory / "tokenizer.json")
+    assert template is not None
+    assert template.prompt(MESSAGES[:1]) == "<|system|>Be kind.<|end|><|assistant|>"
+    assert tokenizer_template(tmp_path / "tokenizer.json") is None
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    assert tokenizer_template(tmp_path / "tokenizer.json") is None
 
 
 def test_a_template_may_be_a_file_or_the_source(tmp_path: Path) -> None:
-    """A template is a directory, a file with the special tokens beside it, or its source. A file in the directory
-    takes precedence.
+    """A template is a directory, a file with the special tokens beside it, or its source. In a directory,
+    ``chat_template.jinja`` takes precedence. An empty text is the default template.
     """
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "chat_template": "x"}))
     (tmp_path / "own.jinja").write_text("{{ bos_token }}own")
@@ -82,7 +91,6 @@ def test_a_bad_template_is_an_error_at_once(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("{}")
     with pytest.raises(ValueError, match="contains no chat template"):
         load_template(str(tmp_path))
-    assert tokenizer_template(tmp_path / "tokenizer.json") is None
     (tmp_path / "chat_template.jinja").write_bytes("für".encode("latin-1"))
     for location in (tmp_path, tmp_path / "chat_template.jinja"):
         with pytest.raises(ValueError, match=r"chat_template\.jinja cannot be read: it is not UTF-8"):
