@@ -57,7 +57,9 @@ def _parse(raw: bytes) -> Policy:
 
 
 def test_each_scanner_becomes_detectors() -> None:
-    """Each scanner of the reference becomes a detector, with the file's action or the scanner's own."""
+    """Each scanner of the reference becomes one or more detectors, with the scanner's own action or the file's. An
+    empty file requests no detectors.
+    """
     policy = _parse(_FILE)
     assert policy.block_message == "Not this."
     requested = [(spec.detector_id, spec.action, json.loads(spec.params)) for spec in policy.output]
@@ -82,17 +84,16 @@ def test_each_scanner_becomes_detectors() -> None:
 
 def test_values_may_be_in_upper_case() -> None:
     """A file with values in upper case gives the same policy as a file in lower case."""
-    text = (
-        "scanners: [{type: regex, patterns: [a], match_type: fullmatch}, "
-        "{type: ban_substrings, substrings: [b], match_type: str}, {type: secrets, redact_mode: hash}, "
-        "{type: sensitive, detectors: [email]}]"
-    )
-    in_upper_case = text
-    for value in ("fullmatch", "match_type: str", "hash", "[email]"):
-        key, _, name = value.rpartition(" ")
-        in_upper_case = in_upper_case.replace(value, f"{key} {name.upper()}".strip())
-    assert in_upper_case != text
-    assert _parse(in_upper_case.encode()) == _parse(text.encode())
+
+    def policy(fullmatch: str, contained: str, mode: str, detector: str) -> Policy:
+        text = (
+            f"scanners: [{{type: regex, patterns: [a], match_type: {fullmatch}}}, "
+            f"{{type: ban_substrings, substrings: [b], match_type: {contained}}}, "
+            f"{{type: secrets, redact_mode: {mode}}}, {{type: sensitive, detectors: [{detector}]}}]"
+        )
+        return _parse(text.encode())
+
+    assert policy("FULLMATCH", "STR", "HASH", "EMAIL") == policy("fullmatch", "str", "hash", "email")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,9 @@ def test_the_default_file_of_the_reference_requests_no_detectors() -> None:
 
 
 async def test_the_detectors_of_a_policy_redact_and_block() -> None:
-    """The detectors of a policy redact and block as configured. A text that is too long cannot be redacted."""
+    """The detectors of a policy redact and block as configured. A text that is too long is blocked, because no part
+    of it can be redacted.
+    """
     workers = ThreadPool(1)
     rules = _CATALOGUE.rules(_parse(_FILE).output)
     texts = ["Mail a@b.co, code 12345\u200b.", "The Secret Project.", "word " * 60]
@@ -162,9 +165,14 @@ def test_a_wrong_policy_file_is_refused(scanner: str, place: str) -> None:
 
 
 def test_a_wrong_file_is_an_error_only_at_the_start(tmp_path: Path) -> None:
-    """At the start, a wrong file is an error. After a wrong change, the service keeps the earlier policy."""
+    """At the start, a missing or wrong file is an error. After a wrong change, the service keeps the earlier
+    policy.
+    """
     path = tmp_path / "policy.yaml"
     with pytest.raises(InvalidRequest, match=r"policy\.yaml"):
+        load(path, _CATALOGUE.rules)
+    path.write_text("action: shout\n")
+    with pytest.raises(InvalidRequest, match=r"policy\.yaml, line 1, action"):
         load(path, _CATALOGUE.rules)
     path.write_bytes(_FILE)
     file = load(path, _CATALOGUE.rules)

@@ -33,7 +33,9 @@ def test_a_long_text_is_counted_exactly(text: str, tokens: int) -> None:
 
 
 def test_a_text_above_the_reading_time_is_a_finding() -> None:
-    """The reading time is 200 words a minute."""
+    """A text that takes longer to read than the limit is a finding, a text that takes exactly this time is not. A
+    minute is 200 words.
+    """
     detector = quick(reading_time(_LIMITS), max_time=0.5)
     assert detector.detect("word " * 100) == []
     assert [found.name for found in detector.detect("word " * 101)] == ["too_long_to_read"]
