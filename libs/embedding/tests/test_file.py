@@ -48,7 +48,9 @@ def read(folder: Path, text: str = GOOD) -> Configured:
 
 
 def test_all_values_are_read(tmp_path: Path) -> None:
-    """All values are read, secrets from their own files or variables. Missing values have defaults."""
+    """All values are read, secrets from their own files or variables. Missing values have defaults. The
+    representation contains no secret.
+    """
     configured = read(tmp_path)
     minilm, e5, words = configured.models
     assert configured.default == "e5"
@@ -81,7 +83,7 @@ WRONG = [
     ("dimension: 768", "", r"models\[1\]\.dimension: this is missing"),
     ("dimension: 768", "dimension: 0", r"line 9, models\[1\]\.dimension"),
     ("dimension: 768", "dimension: 100000", r"line 9, models\[1\]\.dimension"),
-    ("http://127.0.0.1:8000/v1", "http://user:pw@host/v1", r"line 7, models\[1\]\.url"),
+    ("http://127.0.0.1:8000/v1", "http://user:s3cret@host/v1", r"line 7, models\[1\]\.url"),
     ("http://127.0.0.1:8000/v1", "127.0.0.1:8000", r"line 7, models\[1\]\.url"),
     ('url: "127.0.0.1:8001"', "url: http://127.0.0.1:8001", r"models\[2\]\.url"),
     ("{file: key.txt}", "s3cret-plain", r"line 12, models\[1\]\.api_key: .*\{env: NAME\}"),

@@ -139,7 +139,7 @@ async def test_waiting_sentences_are_judged_in_one_call(workers: ThreadPool) -> 
 
 
 async def test_a_reporting_rule_holds_no_text(workers: ThreadPool) -> None:
-    """A detector that only reports holds no text. Its findings follow before the last step."""
+    """A detector that only reports holds no text. The findings in the whole text come with the last step."""
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE)
     client = _Client(Session([_rule(detector, Action.REPORT)]), workers)
     client.feed("A secret. And")
@@ -152,7 +152,7 @@ async def test_a_reporting_rule_holds_no_text(workers: ThreadPool) -> None:
 
 
 async def test_text_waits_for_the_slowest_detector(workers: ThreadPool) -> None:
-    """Text is released up to the slowest detector, for any combination of windows."""
+    """Text that sentence, whole-text and quick detectors judge is released when the slowest has judged it."""
     sentences, quick = ScriptedJudge("one"), ScriptedDetector("zwei")
     whole = ScriptedJudge("two", chunking=Chunking.WHOLE)
     client = _Client(Session([_rule(sentences), _rule(whole), _rule(quick)]), workers)
@@ -224,7 +224,7 @@ async def test_a_window_above_the_hold_back_limit_is_a_failure(workers: ThreadPo
 async def test_a_slow_detector_slows_the_stream(workers: ThreadPool) -> None:
     """While too much text waits for a detector, the session reads no further piece.
 
-    Later it reads all pieces, and loses none.
+    Later it reads all pieces, and loses none. One call has at most 32 windows.
     """
     detector = ScriptedJudge("secret")
     detector.gate.clear()
@@ -278,8 +278,8 @@ async def test_text_is_released_by_sentences_on_request(workers: ThreadPool) -> 
     assert [len(step.findings) for step in client.steps] == [0, 1, 0]
 
 
-async def test_the_last_step_is_always_reported(workers: ThreadPool) -> None:
-    """The last step comes when everything is judged, even for an empty text."""
+async def test_an_empty_text_has_a_last_step(workers: ThreadPool) -> None:
+    """Even an empty text has a last step, which states that all text is judged."""
     client = _Client(Session([_rule(ScriptedJudge("x"))]), workers)
     client.feed("", last=True)
     await client.end()
@@ -331,8 +331,8 @@ def test_a_stream_has_the_findings_of_the_whole_text(
 
 
 async def test_a_detector_across_choices_is_called_once(workers: ThreadPool) -> None:
-    """A detector across choices is called once. Its findings count for each choice, with a span in that choice
-    only.
+    """A detector across choices is called once. A finding counts for each choice, but has a span only in the choice
+    that contains it.
     """
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, cross_choice=True)
     verdicts, _ = await judge(["a secret", "none"], [_rule(detector, Action.REPORT)], DetectionContext(), workers)
@@ -353,8 +353,8 @@ async def test_a_detector_across_choices_needs_no_windows(
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_growing_choices_are_judged_in_one_call(workers: ThreadPool, order: tuple[int, int]) -> None:
-    """The detector is called once, when all choices are complete. No choice is released before, and findings count
-    for each.
+    """The detector is called once, when the answer ends. No choice is released before, and a finding counts for
+    each choice.
     """
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, cross_choice=True)
     client = _Client(Session([_rule(detector)]), workers)
