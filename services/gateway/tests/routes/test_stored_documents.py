@@ -94,6 +94,7 @@ async def test_the_access_list_of_a_document_is_changed(client: httpx.AsyncClien
         ("hidden", {"oids": "ann", "groups": []}, 400),
         ("hidden", {"oids": [" "], "groups": []}, 400),
         ("hidden", {"oids": [1], "groups": []}, 400),
+        ("hidden", {"oids": ["a" * 513], "groups": []}, 400),
         ("hidden", {"oids": [], "groups": ["g"] * 1001}, 400),
         ("hidden", [], 400),
     ],
