@@ -13,6 +13,7 @@ from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.servers import eventually, free_ports
 from embedding.models import EmbeddingModel, EmbeddingModels
 from servicekit import keys
+from structlog.testing import capture_logs
 
 SUCCEEDED, UNCHANGED, FAILED = (
     ingest_pb2.JOB_STATE_SUCCEEDED,
@@ -126,10 +127,12 @@ async def test_jobs_wait_for_a_retriever_that_is_down(
     one. Later they succeed.
     """
     [port] = free_ports(1)
-    await run_worker(f"127.0.0.1:{port}", ingest_max_attempts=1)
     first = await gateway.submit("a.md", MARKDOWN)
-    await asyncio.sleep(0.5)
-    assert (await gateway.job(first)).state == ingest_pb2.JOB_STATE_QUEUED
+    with capture_logs() as logs:
+        await run_worker(f"127.0.0.1:{port}", ingest_max_attempts=1)
+        await eventually(lambda: "the retriever does not answer; jobs wait" in [line["event"] for line in logs])
+    queued = await gateway.job(first)
+    assert (queued.state, queued.attempt) == (ingest_pb2.JOB_STATE_QUEUED, 0)
     retriever.reading.clear()
     async with serve_retriever(retriever, port):
         await eventually(lambda: retriever.upserts == 1, within=60)
