@@ -32,3 +32,18 @@ def test_tools_of_a_namespace(name: str, description: str, stored: tuple[Any, ..
     [space] = record.redacted_members(SHOWN, original, judged)["tools"]
     [tool] = space["tools"]
     assert (space["name"], tool["name"], tool.get("description")) == stored
+
+
+def test_verbosity_remains() -> None:
+    """A changed schema replaces only the format of ``text``."""
+
+    def parameters(title: str) -> bytes:
+        schema = {"name": "person", "schema": {"title": title}}
+        return json.dumps({"response_format": {"type": "json_schema", "json_schema": schema}}).encode()
+
+    original = Turn(Principal("local"), "When?", parameters_json=parameters("Ann"))
+    judged = replace(original, parameters_json=parameters("[name]"))
+    shown = {"tools": [], "text": {"format": {"type": "json_schema", "name": "person"}, "verbosity": "low"}}
+    text = record.redacted_members(shown, original, judged)["text"]
+    assert text["verbosity"] == "low"
+    assert text["format"] == {"type": "json_schema", "name": "person", "schema": {"title": "[name]"}}

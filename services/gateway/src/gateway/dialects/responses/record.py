@@ -50,7 +50,9 @@ def redacted_input(
 
 
 def redacted_members(response_members: dict[str, Any], original: Turn, checked_turn: Turn | None) -> dict[str, Any]:
-    """Return the members of a response that repeat the request, as the detectors changed them.
+    """Return new values for members of a response that repeat the request, as the detectors changed them.
+
+    The members that the result does not contain keep their values.
 
     Args:
         response_members: The members before the detectors changed them.
@@ -69,7 +71,8 @@ def redacted_members(response_members: dict[str, Any], original: Turn, checked_t
         by_name = {tool.get("name"): tool for tool in tools}
         members["tools"] = [_tool(tool, by_name) for tool in response_members["tools"]]
         if isinstance(form := parameters.get("response_format"), dict) and "json_schema" in form:
-            members["text"] = {"format": {"type": "json_schema", **form["json_schema"]}}
+            format_ = {"type": "json_schema", **form["json_schema"]}
+            members["text"] = response_members["text"] | {"format": format_}
     return members
 
 
@@ -142,7 +145,13 @@ def _replace(stored: list[Item | None], paths: list[str], position: int, new: Me
 
 
 def _replace_reasoning(stored: list[Item | None], end: int, text: str) -> None:
-    """Replace the model's reasoning directly before an item with a text."""
+    """Replace the model's reasoning.
+
+    Args:
+        stored: The items.
+        end: The position of an item. The function replaces the reasoning items directly before it.
+        text: The new text of the reasoning, or empty to remove the text.
+    """
     content = [{"type": "reasoning_text", "text": text}] if text else []
     for number in range(end - 1, -1, -1):
         item = stored[number]
