@@ -183,7 +183,7 @@ class Job:
         attempt: The number of attempts.
         progress: The numbers of completed and of all units: ``pages_done``, ``pages_total``, and the same for
             ``chunks`` and ``documents``.
-        error_reason: The reason of the failure. For a queued job, the reason why the previous attempt failed.
+        error_reason: The reason for the failure. For a queued job, the reason why the previous attempt failed.
         waiting_since: The time since which the job waits for an unavailable dependency or for earlier jobs, RFC
             3339. Empty if the job does not wait.
         fetching: Whether ingest is fetching the document from its URL.

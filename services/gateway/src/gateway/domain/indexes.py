@@ -48,7 +48,7 @@ class IndexRebuild:
         settings: The settings of the index after the rebuild.
         documents_done: The number of documents with new vectors.
         documents_total: The number of all documents.
-        error: The reason of the failure.
+        error: The reason for the failure.
         started_at: The time of the request.
         finished_at: The time of the end, or empty while the rebuild runs.
     """

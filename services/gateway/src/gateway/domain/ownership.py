@@ -1,4 +1,4 @@
-"""The owners of documents. Only the gateway sets the owner of a document, which is always the caller."""
+"""The owners of documents. A caller can name only itself as the owner of a document."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -13,7 +13,8 @@ class Entry:
     Attributes:
         writer: The name of the attempt that wrote the entry. Each attempt to answer has a different name.
         first: The number of the first event.
-        data: The complete events, as clients receive them. Empty if the entry only announces a new writer.
+        data: The complete events, as clients receive them. Empty if the entry only announces a new writer or the
+            deletion of the log, or if `lacks_event`.
         last: The number of the last event, or ``first - 1`` without events.
         ended: Whether no entry follows.
         deleted: Whether the log was deleted. This entry is then its only entry.

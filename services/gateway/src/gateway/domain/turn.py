@@ -92,7 +92,7 @@ class Retrieval:
             passage.
         semantic_ranker: Whether a reranker orders the results.
         semantic_captions: Whether the model receives the best sentences of the passages instead of the whole texts.
-        context_token_ratio: The share of the available tokens for passages.
+        context_token_ratio: The share of the free tokens that passages may take.
         metadata: The conditions on a document's metadata. A document must meet all conditions.
         tuning: Further options of the search.
     """
@@ -134,7 +134,7 @@ class PromptOptions:
         system_prompt: The replacement of the platform's system prompt, or None to keep the platform's prompt.
         requested_prompt: The part of ``system_prompt`` that the request contains.
         rewrite: Whether the model writes the search query from the question and the history.
-        follow_ups: Whether to request questions from the model that the user may ask next.
+        follow_ups: Whether to ask the model for questions that the user may ask next.
         language: The language of the answer, as a language tag or a name. Empty means the question's language.
         pictures: Whether to send the model pictures of the pages in addition to their text.
         pictures_only: Whether to send the pictures in place of the text, if pictures exist.
@@ -156,7 +156,8 @@ class OriginalRequest:
     Attributes:
         json: The request without the platform's members, or empty in other dialects.
         passthrough: Whether to send ``json`` to the model unchanged, and to ignore the turn's other attributes.
-        in_one_piece: Whether to send the answer in one piece.
+        in_one_piece: Whether the client requests the answer in one piece. If output detectors judge it, the
+            generator calls the model server without streaming.
         messages: The messages of the request, if the question contains several messages.
         places: The positions of the messages in the request: first the positions of the history, then of the
             question. Empty if the order is the same.
@@ -255,9 +256,9 @@ class Turn:
     Attributes:
         principal: The caller.
         question: The user's text since the last answer. Empty if the last message is a tool's result, or contains
-            more than text. In this case it is the last message of ``history``.
-        history: The previous messages with system messages, oldest first. Files that belong to the question follow
-            the latest answer.
+            more than text. Then ``history`` includes the last message.
+        history: The previous messages, including system messages, oldest first. Each file of the question is a user
+            message after the latest answer.
         model: The name of the model, or empty for the generator's default model.
         model_alias: The model name in the answer, or empty for the name of the model.
         only_default_model: Whether to refuse a ``model`` that is not the generator's default model.

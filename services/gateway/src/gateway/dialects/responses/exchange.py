@@ -192,7 +192,7 @@ class ResponsesExchange:
         self.usage = choice.usage or self.usage
 
     def render_failure(self, error: CausewayError) -> bytes:
-        """See `Exchange`. The first event is ``error``, and the last one is ``response.failed``."""
+        """See `Exchange`. The last two events are ``error`` and ``response.failed``."""
         self._begin()
         self._output.end("incomplete")
         self._events.add("error", **error_of(error), param=error.field)
@@ -291,7 +291,7 @@ class ResponsesExchange:
     def _response_members(self) -> dict[str, Any]:
         """Return the members of the request that the response repeats.
 
-        If the gateway stores the response, it repeats them as the detectors changed them.
+        A stored response repeats them as the detectors changed them.
         """
         if not self.continued.store:
             return self.checked.response_members

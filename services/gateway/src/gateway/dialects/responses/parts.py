@@ -244,7 +244,10 @@ class ReasoningItem:
 
 
 class CallItem:
-    """A call to a function or to a custom tool. The input of a custom tool is the argument of a function."""
+    """A call to a function or to a custom tool.
+
+    The model calls a custom tool as a function. The only argument of this function is the input of the tool.
+    """
 
     def __init__(self, events: Events, at: int, item_id: str, call_id: str, tool: OfferedTool) -> None:
         self._events, self._at, self._custom = events, at, tool.is_custom

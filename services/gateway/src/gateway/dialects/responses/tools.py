@@ -112,7 +112,7 @@ def _add_tool(tool: Fields, tools: Tools) -> None:
         tools.response_tools.append(_namespace(tool, tools))
     elif kind == FILE_SEARCH:
         if tools.search is not None:
-            raise tool.invalid("type", f"must be {FILE_SEARCH} in only one tool")
+            raise tool.invalid("type", f"must not be {FILE_SEARCH}: an earlier tool has this type")
         tools.search = _file_search(tool)
         known = ("type", "vector_store_ids", "max_num_results", "filters", "ranking_options")
         tools.response_tools.append({name: value for name, value in tool.members() if name in known})
