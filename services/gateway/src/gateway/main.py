@@ -90,7 +90,8 @@ def build(
 ) -> tuple[ASGIApp, BackgroundRuns]:
     """Return the ASGI application, and the worker of background responses.
 
-    The chat routes are raw ASGI applications. FastAPI serves the other routes. The middleware wraps both.
+    The routes of chats, streams and MCP are raw ASGI applications. FastAPI serves the other routes. The middleware
+    wraps both.
 
     Args:
         settings: The settings.

@@ -289,7 +289,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason why a job failed or waits: a reason of the error table, and a message for users."""
+    """The reason why a job failed or waits: a reason in `servicekit.errors.TABLE`, and a message for users."""
 
     reason: str
     message: str
@@ -300,7 +300,7 @@ class JobWarning:
     """A part of a file that could not be read, although the rest of the file was read.
 
     Attributes:
-        reason: A reason of the error table.
+        reason: A reason in `servicekit.errors.TABLE`.
         message: The text for users.
         page: Number of the page, from 1; 0 if the warning is not about a page.
         part: Name of the part, for example an attachment; empty if the warning is not about a part.

@@ -47,8 +47,8 @@ class Assistant:
         indexes: The indexes to search together; empty: no search.
         model: The model to use; empty: the profile's model.
         system_prompt: Replaces the profile's system prompt, if set.
-        overrides: Default settings with priority over the profile's settings.
-        detectors: The detectors that run after the profile's detectors.
+        overrides: The default values of ``context.overrides``, with priority over the profile's.
+        detectors: The detectors that run in addition to the profile's detectors.
         audience: The callers that may use the assistant.
     """
 

@@ -73,12 +73,12 @@ class Frontend:
             show only text.
         memory: Whether the gateway stores sessions; None: the dialect's default.
         assistants: The assistants that requests may name in place of a model.
-        assistant: The assistant of this profile, as `with_assistant` sets it; empty: none.
+        assistant: The name of the assistant that the request uses, as `with_assistant` sets it; empty: none.
         always_searches: Whether every chat of an OpenAI-like route searches. Otherwise only requests that name an
             index search.
         searches_with_tools: Whether a chat whose request contains tools searches, too.
         max_messages: The maximum number of messages of a request; None: no limit.
-        max_answer_tokens: The maximum value of a request's limit of tokens; None: no limit.
+        max_answer_tokens: The maximum number of answer tokens that a request may set; None: no limit.
         service_policy: Whether the policy of the guardrails service applies, too.
         policy_error: Why the policy cannot be applied, so that the gateway refuses all requests; empty: no error.
         guardrails_wire: The wire format of the guardrails orchestrator's routes.
@@ -199,7 +199,8 @@ class Frontend:
     def model_for(self, requested: str, field: str) -> str:
         """Return the model of a request: the requested model, or else the profile's.
 
-        The generator checks the name if `only_default_model` is true.
+        If `only_default_model` is true, this method does not check the name. The pipeline compares it with the
+        generator's default model.
 
         Args:
             requested: The requested model; may be empty.

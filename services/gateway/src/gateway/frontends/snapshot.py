@@ -28,9 +28,9 @@ class Frontends:
             for key in profile.keys:
                 self._profiles_of_key[key] = self.profiles_of_key(key) | {profile.name}
 
-    def profiles_of_key(self, key: str) -> frozenset[str]:
-        """Return the names of the profiles for which an API key is valid; empty: all profiles."""
-        return self._profiles_of_key.get(key, frozenset())
+    def profiles_of_key(self, key_name: str) -> frozenset[str]:
+        """Return the names of the profiles that list the API key with this name; empty: no profile restricts it."""
+        return self._profiles_of_key.get(key_name, frozenset())
 
     def named(self, name: str) -> Frontend | None:
         """Return the profile of this name; None if it does not exist."""

@@ -1,4 +1,7 @@
-"""Constructs the token verifier of OpenID Connect. Only this module imports the libraries for tokens."""
+"""Constructs the token verifier of OpenID Connect.
+
+The gateway imports this module only if it accepts tokens, because the libraries for tokens and HTTP are large.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator

@@ -23,7 +23,8 @@ async def provider_url(issuer: str, fetch: Fetch, member: str) -> str:
 
     Raises:
         OSError: The configuration cannot be fetched.
-        ValueError: The configuration is invalid, names another issuer, or has no https URL under this name.
+        ValueError: The configuration is invalid, names another issuer, or has no URL under this name that `is_safe`
+            accepts.
     """
     found = json_object(await fetch(f"{issuer.rstrip('/')}/.well-known/openid-configuration"))
     if found.get("issuer") != issuer:

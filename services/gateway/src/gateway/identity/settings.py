@@ -69,8 +69,8 @@ class IdentitySettings(ServiceSettings):
     oidc_former_names: list[str] | None = Field(
         None,
         description="Users, as a JSON array of values of the user claim. They own the uploads and conversations "
-        "that earlier versions stored under this name without the issuer. `*`: all. No API key may have had the "
-        "name of such a user. Default: all with CAUSEWAY_AUTH=oidc, none with keys,oidc.",
+        "that earlier versions stored under this name without the issuer. `*`: all. List only users whose name "
+        "no API key has ever had. Default: all with CAUSEWAY_AUTH=oidc, none with keys,oidc.",
     )
     oidc_client_id: str = Field(
         "", description="Client id for the sign-in of front ends (/auth_setup). Empty: no sign-in."

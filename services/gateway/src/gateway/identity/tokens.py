@@ -204,7 +204,9 @@ class Tokens:
 
 
 def _texts(claims: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return the strings of a claim, which is a string or a list; an empty tuple for a missing or other claim.
+    """Return the strings of a claim, which is a string or a list.
+
+    Return an empty tuple if the claim is missing or has another type.
 
     Raises:
         Unauthenticated: The claim contains a lone surrogate, which UTF-8 cannot encode.

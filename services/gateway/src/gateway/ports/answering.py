@@ -135,8 +135,9 @@ class Clearance:
         findings: The findings up to this offset.
         blocked: Whether a detector blocks the answer.
         failures: The detectors that failed.
-        fully_judged: Whether the text is complete and the detectors have judged all of it. If a text other than the
-            content of a choice is judged but not cleared, no detector that redacts or blocks can judge it.
+        fully_judged: Whether the text is complete and the detectors have judged all of it. A text that is not the
+            content of a choice is judged but never cleared if the answer has redacting or blocking detectors and
+            none of them can judge such texts.
     """
 
     choice: int

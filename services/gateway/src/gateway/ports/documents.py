@@ -96,7 +96,15 @@ class Catalogue(Protocol):
     async def passages(
         self, principal: Principal, index: str, document_id: str, first: int, count: int, deadline: Deadline
     ) -> PassagePage:
-        """Return a document with at most ``count`` of its passages, from the number ``first`` on. The limit is 100.
+        """Return a document with some of its passages, in their order in the document.
+
+        Args:
+            principal: The caller.
+            index: The index of the document.
+            document_id: The id of the document.
+            first: The number of the first passage to return, counted from 0.
+            count: The maximum number of passages to return, 1 to 100.
+            deadline: The time by which the call must end.
 
         Raises:
             NotFound: The index or the document does not exist, or the principal may not see it.
@@ -130,7 +138,7 @@ class Originals(Protocol):
         ...
 
     async def forget(self, principal: Principal, index: str, names: Sequence[str]) -> None:
-        """Remove the originals of deleted documents, except originals of documents in other indexes.
+        """Remove the originals of an index's deleted documents. Ignore originals that belong to another index.
 
         The function logs a failure and does not raise it. A remaining original has no document, so no caller can
         read it.

@@ -53,7 +53,8 @@ class Texts(Protocol):
 class Indexes(Protocol):
     """Manages the indexes of a tenant.
 
-    Each call for an existing index raises `NotFound` if the index does not exist for the principal.
+    Each method for an index, except `create` and `load`, raises `NotFound` if the index does not exist for the
+    principal.
     """
 
     async def summaries(self, principal: Principal, deadline: Deadline) -> tuple[IndexSummary, ...]:
@@ -75,7 +76,10 @@ class Indexes(Protocol):
         conditions: Sequence[Equals],
         deadline: Deadline,
     ) -> DocumentPage:
-        """Return documents that meet all conditions, by id, each with ``text_length`` code points of text."""
+        """Return documents that meet all conditions, ordered by id.
+
+        Each document has the first ``text_length`` code points of its text.
+        """
         ...
 
     async def create(
@@ -181,7 +185,7 @@ class Embedder(Protocol):
         Args:
             principal: The caller.
             model: The name of the model, or empty for the default model.
-            texts: The texts, of which no text is blank.
+            texts: The texts. They must not be blank.
             deadline: The time by which the call must end.
 
         Raises:

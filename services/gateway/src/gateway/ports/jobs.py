@@ -42,7 +42,7 @@ class DeadLetter:
         job_id: The id of the job. Empty if the message contains no valid job, which cannot be sent again.
         document_id: The id of the document, or empty for a job with many documents.
         sourcefile: The name of the file, or empty for a job with many documents.
-        reason: A reason in the error table.
+        reason: A reason in `servicekit.errors.TABLE`.
         attempts: The number of attempts.
         died_at: The time of the failure, RFC 3339.
     """

@@ -45,7 +45,7 @@ class ResponseLog(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Call a function with the entries that writers append while the block runs.
 
-        The function may not receive every entry. The ``before`` of the next entry shows the gap.
+        The function can miss entries. The ``before`` of the next entry shows the gap.
 
         Raises:
             Unavailable: The log cannot be reached.

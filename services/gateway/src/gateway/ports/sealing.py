@@ -20,7 +20,9 @@ class Sealing(Protocol):
         ...
 
     def unseal(self, owner: Principal, profile: str, kind: str, sealed: str) -> str | None:
-        """Return the decrypted text, or None if it was not encrypted for this user, front end and kind.
+        """Return the decrypted text.
+
+        Return None if the text was not encrypted for this user, front end and kind, or if its key has expired.
 
         Raises:
             Unavailable: The keys are not known yet.

@@ -15,7 +15,7 @@ from gateway.quotas.limits import Holder, Limits, Measure, Quotas, holders
 from gateway.quotas.meter import Meter, Tally
 
 REPLICA_SECONDS = 10.0
-"""After this many seconds without a message, the ledger removes a replica."""
+"""After this many seconds without a heartbeat, the ledger removes a replica."""
 
 _MAX_HOLDERS = 20_000
 """The maximum number of tenants, of keys and of users whose usage the ledger keeps."""
@@ -92,7 +92,7 @@ class Admitted:
 
 
 class Ledger:
-    """Admits or refuses requests by the usage that this replica has received, without waiting.
+    """Admits or refuses requests according to the usage that this replica knows. It never waits for other replicas.
 
     `clients.quota_share` exchanges the usage with the other replicas.
 
