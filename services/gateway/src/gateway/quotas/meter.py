@@ -15,8 +15,8 @@ class Meter:
 
     No replica waits for another replica. Each replica may use an equal share of the unused part of the limit before
     the other replicas receive this usage. All replicas together remain within the limit if the usage arrives before
-    the next share begins. A replica begins a new share when it receives its own message: then all earlier messages
-    have arrived.
+    the next share begins, except that the first use of a share may exceed the share. A replica begins a new share
+    when it receives its own message: then all earlier messages have arrived.
 
     Args:
         measure: The measure.

@@ -25,7 +25,7 @@ class Access:
         self._catalogue = catalogue
 
     async def allows(self, principal: Principal, stored: Stored, deadline: Deadline) -> bool:
-        """Return whether a reader may see all source documents of a response.
+        """Return whether a reader may see all source documents of a response. Return False if one was deleted.
 
         Args:
             principal: The reader.

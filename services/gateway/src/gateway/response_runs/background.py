@@ -73,7 +73,7 @@ class BackgroundRuns:
         self._working: set[asyncio.Task[None]] = set()
 
     async def work(self, draining: asyncio.Event) -> None:
-        """Take jobs until the gateway begins to stop. `close` then ends the running jobs."""
+        """Take jobs until the gateway begins to stop. `close` then returns the running jobs to the queue."""
         while not draining.is_set():
             await self._slots.acquire()
             taken = None

@@ -28,7 +28,7 @@ class Ending:
     """Ends responses on behalf of the gateway that answers.
 
     First, an entry in the log prevents the answering gateway from writing more. Then the stored response gets its
-    final state, if it has none. The last event in the log follows the stored state.
+    final state, if it has none. The last event is rendered from the stored state and appended to the log.
 
     Args:
         store: Stores the responses.
@@ -42,7 +42,10 @@ class Ending:
         self._timeout = timeout
 
     async def end_if_stopped(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
-        """End a response as failed if its gateway has stopped. Return the response."""
+        """End a response as failed if its gateway has stopped, or the time for its answer is over.
+
+        Return the response. Background responses remain unchanged, because the queue redelivers their jobs.
+        """
         if not stored.runs or stored.object.get("background"):
             return stored
         last = await self._log.last(principal, stored.id, deadline)
@@ -83,7 +86,9 @@ class Ending:
         deadline: Deadline,
         error: dict[str, Any] | None = None,
     ) -> Stored | None:
-        """End a response and return it. Return a response that has ended unchanged, and None for a deleted one.
+        """End a response and return it.
+
+        If the response has already ended, its stored state remains unchanged. Return None if it was deleted.
 
         Args:
             principal: The owner of the response.

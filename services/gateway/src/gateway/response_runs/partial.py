@@ -19,7 +19,7 @@ _decode = msgspec.json.decode
 
 
 def output_of(events: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Return the output items that the events contain so far. Unfinished items are incomplete.
+    """Return the output items that the events contain so far. Unfinished items have the status `incomplete`.
 
     Args:
         events: The events of the response in the clients' format, in order.

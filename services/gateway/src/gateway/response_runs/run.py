@@ -71,7 +71,8 @@ class Run:
         writer: Name of this attempt.
         before: The state of the response at the start.
         completed: Called with the stored response after a complete answer.
-        deadline: The deadline. Until then, the run repeats calls to an unavailable log.
+        deadline: The deadline. Until then, the run repeats calls to an unavailable log or store. It does not repeat
+            the first write of a new response.
 
     Attributes:
         done: The last event of a complete answer.
@@ -108,6 +109,9 @@ class Run:
 
     async def logged_events(self, answer: Answer) -> AsyncGenerator[bytes, None]:
         """Yield the events of an answer after they are written to the log.
+
+        If the first write of a new response raises `Unavailable` or `PayloadTooLarge`, the answer is sent without
+        being stored.
 
         Raises:
             CausewayError: The answer failed before it began, or the log or the store failed.

@@ -139,9 +139,9 @@ def router(
         },
     )
     async def upload(request: Request, file: Annotated[UploadFile, File(description="The document")]) -> Response:
-        """Add a document that only the user and administrators can see to the front end's index.
+        """Add a document to the front end's index, and wait until it is indexed.
 
-        Wait until the document is indexed.
+        Only the user and administrators can see the document.
         """
         principal = state_of(request.scope).principal
         index = _index(request)
@@ -282,9 +282,9 @@ def _reader(request: Request) -> Principal:
 async def _document_id(
     catalogue: Catalogue, principal: Principal, index: str, name: str, deadline: Deadline
 ) -> str:
-    """Return the id for the user's document. A document that the user stored under a former name keeps its id.
+    """Return the id for the user's document. A document that an earlier version stored keeps its id.
 
-    Earlier versions stored the documents of users without their issuers (`Principal.has_former_name`).
+    Earlier versions identified the owner without the issuer (`Principal.has_former_name`).
     """
     if principal.has_former_name:
         values = {**owned_by(principal), "sourcefile": [name]}
@@ -297,7 +297,7 @@ async def _document_id(
 def _private_upload(principal: Principal, index: str, name: str, document_id: str, content: bytes) -> Upload:
     """Return an upload that only the user and administrators can see, and that replaces only documents of the user.
 
-    If the caller is no user, because the gateway runs without authentication, all callers can see the document.
+    If the caller is not a user, because the gateway runs without authentication, all callers can see the document.
     """
     user = principal.owner
     return Upload(

@@ -55,7 +55,7 @@ class Acceptance:
     async def accept(
         self, exchange: ResponsesExchange, request: ChatRequest, state: RequestState, deadline: Deadline
     ) -> bytes:
-        """Store and queue a response. Return its queued state, or its first events for a stream.
+        """Store a response and its first events, and queue its job. Return the queued state.
 
         Raises:
             InvalidRequest: The response would not be stored.

@@ -94,7 +94,7 @@ class ChatEndpoint:
         return self._chat.choose(state_of(scope).frontend, dict(scope["headers"]), body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. If the client leaves, cancel the answer."""
+        """Serve one request. If the client leaves, cancel the answer, unless its events are stored."""
         dialect = self.dialect(scope)
         if scope["method"] != "POST":
             wrong = MethodNotAllowed(f"{scope['path']} does not accept {scope['method']}.")

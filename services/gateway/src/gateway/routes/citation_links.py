@@ -1,7 +1,7 @@
 """Turns citations into Markdown links, for clients that show only text: ``[name]`` becomes ``[name](signed URL)``.
 
-This is the last step of an answer, so detectors, sessions and records contain no links. The links in a later
-request become citation marks again before the gateway parses the request.
+This is the last step of an answer, so detectors see no links, and sessions and records store none. The links in a
+later request become citation marks again before the gateway parses the request.
 """
 
 import re
@@ -31,7 +31,9 @@ _MARKER = PREFIX.encode()
 
 
 def without_links(body: bytes) -> bytes:
-    """Return the body of a request with citation marks in place of signed links. Remove single signatures, too.
+    """Return the body of a request with citation marks in place of signed links.
+
+    Signatures in URLs that are not Markdown links are removed, too.
 
     >>> without_links(b'{"content": "See [a.pdf#page=2](https://x.org/content/a.pdf?link=cwl1.7.ab.cd#page=2)."}')
     b'{"content": "See [a.pdf#page=2]."}'

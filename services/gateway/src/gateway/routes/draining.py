@@ -22,8 +22,8 @@ async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T],
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     """Await ``work`` to its end, and only then raise a cancellation of the current task.
 
-    When the client leaves, Starlette cancels the task of a stream again and again. The task could then close an
-    iterator that still runs.
+    When the client leaves, Starlette cancels the task of a stream again and again. Without this
+    function, the task could close an iterator that still runs.
     """
     ending, cancellation = asyncio.ensure_future(work), None
     while not ending.done():

@@ -94,7 +94,7 @@ class ResponseReading:
         return _lines(None, self.feeds.read(principal, name, -1, self._heartbeat), name)
 
     async def cancel(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
-        """Cancel a response on any gateway and return it. Return a response that has ended unchanged.
+        """Cancel a response on any gateway and return it. A response that has already ended remains unchanged.
 
         Raises:
             NotFound: The response was deleted meanwhile.
