@@ -121,6 +121,7 @@ async def test_the_prompts_of_a_search(client: httpx.AsyncClient, fakes: Any) ->
     assert [message.role for message in first.messages] == ["system", "user"]
     assert [message.role for message in second.messages] == ["system", "user", "assistant", "tool"]
     assert "The ferry leaves at nine." in second.messages[-1].text
+    assert [[passage.id for passage in prompt.sources] for prompt in (first, second)] == [[], ["p1", "p2"]]
     called = json.loads(second.messages[-2].extra_json)["tool_calls"]
     assert [call["function"] for call in called] == [{"name": "file_search", "arguments": '{"query": "ferry"}'}]
     assert json.loads(second.messages[-1].extra_json) == {"tool_call_id": "c0"}
