@@ -113,10 +113,10 @@ class Indexes(Protocol):
     async def rebuild(
         self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
     ) -> IndexRebuild:
-        """Start to rebuild an index in the background.
+        """Start to rebuild an index in the background. If the same rebuild already runs, return its progress.
 
         Raises:
-            Conflict: Another rebuild of the index runs.
+            Conflict: A different rebuild of the index runs.
             PermissionDenied: The principal is not an administrator.
             InvalidRequest: A setting is invalid. The error names the setting.
         """
@@ -127,14 +127,20 @@ class Indexes(Protocol):
         ...
 
     async def delete(self, principal: Principal, index: str, deadline: Deadline) -> None:
-        """Delete an index with all its contents."""
+        """Delete an index with all its contents.
+
+        Raises:
+            PermissionDenied: The index has documents that the principal may not see.
+        """
         ...
 
     async def persist(self, principal: Principal, index: str, path: str, deadline: Deadline) -> None:
-        """Write a snapshot to ``path/index``. An empty path means the snapshot directory.
+        """Write a snapshot to ``path/index``, and replace an existing one. An empty path: the snapshot directory.
 
         Raises:
-            Conflict: The path exists, or the tenant has too many snapshots.
+            Conflict: The directory has other content, the snapshot is being written, or the tenant has too many
+                snapshots.
+            PermissionDenied: The index has documents that the principal may not see.
             InvalidRequest: The path leads out of the snapshot directory.
         """
         ...
@@ -171,6 +177,7 @@ class Indexes(Protocol):
         Raises:
             NotFound: The snapshot does not exist. The message names its path.
             Conflict: The index exists, and ``overwrite`` is False.
+            PermissionDenied: The index to overwrite has documents that the principal may not see.
             InvalidRequest: The path leads out of the snapshot directory, or is not a snapshot of the index.
         """
         ...

@@ -133,6 +133,7 @@ class Jobs(Protocol):
         Raises:
             NotFound: The job does not exist.
             Conflict: The job has ended, or it is too late to cancel it.
+            Unavailable: The store is not available, or the job changed during all attempts to cancel it.
         """
         ...
 
