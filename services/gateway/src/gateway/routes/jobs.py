@@ -164,7 +164,8 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         """Stream the job's changes. Each event contains the job as in `GET /jobs/{id}`.
 
         The stream ends with the job. After a time limit, or when the server stops, it ends with the event
-        `reconnect`. A client that reconnects with `Last-Event-ID` gets the changes since then.
+        `reconnect`. A client that reconnects with `Last-Event-ID` first gets the current state
+        of the job, if it has changed since this event.
         """
         changes = jobs.watch(
             state_of(request.scope).principal, job_id, _revision(request.headers.get("last-event-id", ""))

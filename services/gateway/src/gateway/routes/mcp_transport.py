@@ -42,7 +42,7 @@ class McpTransport:
             body: The message.
             client_left: Set when the client has left.
             send: Sends the answer.
-            streaming: Whether the response is a stream, if the protocol allows a stream and a single JSON object.
+            streaming: Whether to answer with a stream where the protocol allows both a stream and a JSON object.
         """
         # Each request has its own manager, so that its tasks end with the request.
         manager = StreamableHTTPSessionManager(

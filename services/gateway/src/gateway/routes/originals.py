@@ -33,7 +33,7 @@ _PASSIVE = frozenset(
         *("image/png", "image/jpeg", "image/gif", "image/webp", "image/tiff", "image/bmp"),
     }
 )
-# Byte ranges by RFC 9110. The RFC requires the server to ignore other values, but FileResponse would refuse them.
+# Valid byte ranges (RFC 9110, 14.1.2). The gateway ignores other values, but FileResponse would refuse them.
 _RANGES = re.compile(
     r"bytes=\s*(?:\d{1,18}-\d{0,18}|-\d{1,18})(?:\s*,\s*(?:\d{1,18}-\d{0,18}|-\d{1,18}))*\s*", re.I
 )
@@ -207,8 +207,8 @@ def _headers(document: StoredDocument) -> dict[str, str]:
 def _with_valid_ranges(scope: Scope, size_bytes: int) -> Scope:
     """Return the scope with only the valid and satisfiable byte ranges of its ``Range`` header.
 
-    A server must ignore an invalid header (RFC 9110, 14.2). Of several ranges, it sends those that are satisfiable
-    (RFC 9110, 15.3.7). `FileResponse` would refuse both headers with an error.
+    A server must ignore an unknown unit, and may ignore an invalid header (RFC 9110, 14.2). Of several ranges, it
+    sends those that are satisfiable (RFC 9110, 15.3.7). `FileResponse` would refuse such headers with an error.
     """
     headers = []
     for name, value in scope["headers"]:

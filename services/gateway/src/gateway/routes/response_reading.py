@@ -115,7 +115,7 @@ class ResponseReading:
         """
         if not is_id(name, RESPONSE) or not await self._store.delete(principal, name, deadline):
             raise missing(name, "response_id")
-        # After the deletion, no gateway can write to the log.
+        # No gateway can write to a deleted log.
         await self._log.delete(principal, name, deadline)
         await self.stop(principal, name)
 

@@ -88,7 +88,7 @@ def router(
         `Last-Event-ID`.
         """
         # The parameters are declared for OpenAPI and to refuse invalid values. `response_stream` serves all streams
-        # except those whose `starting_after` is a number for FastAPI only.
+        # except those whose `starting_after` only FastAPI accepts as a number (`+5`, or more than nine digits).
         del starting_after
         if stream:
             message = "starting_after must be the number of an event: at most nine digits without a sign."

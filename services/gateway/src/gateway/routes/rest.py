@@ -65,7 +65,7 @@ class _Head(Route):
     """A route that answers HEAD requests like GET requests (RFC 9110, 9.3.2), which FastAPI does not do.
 
     The server sends no body. Both routes share one application, because a second registration would build the
-    models again and double the time of the start.
+    models again and double the startup time.
 
     Args:
         route: The route for GET.
@@ -111,7 +111,7 @@ def _error_handlers(
             # A layer refused the body while FastAPI read a form.
             failure = error.__cause__
         elif is_full(error.__cause__):
-            # FastAPI reports every error while it reads a form as an invalid form.
+            # While FastAPI reads a form, it reports every error as an invalid form.
             _log.error("the disk is full", path=request.url.path, error=str(error.__cause__))
             failure = _disk_full()
         elif error.status_code == 404:
@@ -127,7 +127,7 @@ def _error_handlers(
     async def refused_by_validation(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"][1:])
-        # FastAPI names its class for files here.
+        # FastAPI's message names its class `UploadFile`, which clients do not know.
         message = "A file needs a file name" if "UploadFile" in first["msg"] else first["msg"]
         return await refused(request, InvalidRequest(f"{field}: {message}.", field=field))
 

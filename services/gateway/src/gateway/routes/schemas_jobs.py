@@ -108,7 +108,7 @@ _DOCUMENT: Schema = {
         "oids": {**_IDS, "description": "Users who may see the document"},
         "groups": {
             **_IDS,
-            "description": "Groups that may see the document; if both lists are empty, all of the tenant may",
+            "description": "Groups that may see the document; if both lists are empty, all users of the tenant may",
         },
         "updated_at": _TIME,
     },
@@ -163,7 +163,7 @@ ACCESS: Schema = {
         "groups": {
             **_IDS,
             "maxItems": MAX_READERS,
-            "description": "Groups that may see the document; if both lists are empty, all of the tenant may",
+            "description": "Groups that may see the document; if both lists are empty, all users of the tenant may",
         },
     },
     "example": {"oids": ["ann"], "groups": []},

@@ -89,7 +89,7 @@ class StreamContent:
                 available = {info.detector_id: info for info in infos}
                 for detector in detectors:
                     _check(available, detector.detector_id)
-                # This call reports invalid parameters with an HTTP status before the client sends more text.
+                # This call reports invalid parameters before the client sends more text.
                 await self._guardrails.detect(principal, Direction.INPUT, detectors, [""], deadline, context)
             except CausewayError:
                 if answer.wire is GuardrailsWire.ORCHESTRATOR:
