@@ -67,8 +67,14 @@ def test_a_valid_file_becomes_a_model() -> None:
         ("parts:\n- kind: b\n\n  name: y\n", "f.yaml, line 4, parts[0].name: nobody has this name"),
         ("flags: {x: 1, x: 2}", "f.yaml, line 1, flags.x: duplicate key"),
         ("a:\n  b: [\n", "f.yaml, line 3: this is not valid YAML"),
-        ("- a\n", "f.yaml, line 1: Input should be a valid dictionary"),
-        ("a: 1\n---\nb: 2\n", "f.yaml, line 2: this is not valid YAML"),
+        ("- a\n", "f.yaml, line 1: this must be an object with keys and values"),
+        ("a: 1\n---\nb: 2\n", "f.yaml, line 2: this is not valid YAML: a second document begins here"),
+        ("flags:\n  x: {{ value }}\n", "f.yaml, line 2: this is not valid YAML: a key is a list or an object"),
+        ("parts:\n- kind: !!bool abc\n", "f.yaml, line 2: this is not valid YAML: this value does not fit its tag"),
+        ("a: 1\nb: !!int ''\n", "f.yaml, line 2: this is not valid YAML: this value does not fit its tag"),
+        ("b: !!timestamp abc\n", "f.yaml, line 1: this is not valid YAML: this value does not fit its tag"),
+        ("a: " + "9" * 5000, "f.yaml, line 1: this is not valid YAML: this value does not fit its tag"),
+        ('a:\n- "\\UFFFFFFFF"\n', "f.yaml, line 2: this is not valid YAML: unknown character escape"),
         ("\x00", "f.yaml: this is not valid YAML"),
         ("parts: !!python/object:os.system {}", "f.yaml, line 1: this is not valid YAML"),
         ("[" * 5000, "f.yaml"),
@@ -79,6 +85,12 @@ def test_errors_name_file_line_and_key(text: str, message: str) -> None:
     with pytest.raises(BadFile) as caught:
         read(text)
     assert message in str(caught.value)
+
+
+def test_the_encoding_is_named() -> None:
+    """The line of the first byte that is not UTF-8 is in the error."""
+    with pytest.raises(BadFile, match=r"^f\.yaml, line 2: this is not valid YAML: it is not UTF-8"):
+        Document("a: 1\nname: Zürich\n".encode("latin-1"), "f.yaml")
 
 
 def test_several_problems_are_reported_together() -> None:

@@ -13,6 +13,7 @@ from servicekit.errors import InvalidRequest
 M = TypeVar("M", bound=BaseModel)
 Key = tuple[str | int, ...]
 _MAX_PROBLEMS = 10
+_WRONG_VALUE = "this value does not fit its tag, or is a number with too many digits"
 
 
 class BadFile(ValueError):
@@ -43,6 +44,18 @@ class _Loader(yaml.SafeLoader):
     """
 
     yaml_implicit_resolvers: Any = {}  # noqa: RUF012  # an attribute of the base class
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return the value of a node.
+
+        Raises:
+            ConstructorError: The value does not fit its tag, for example ``!!int abc``. PyYAML itself raises errors
+                without a position, and of any class.
+        """
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, OverflowError):
+            raise yaml.constructor.ConstructorError(None, None, _WRONG_VALUE, node.start_mark) from None
 
 
 for _tag, _pattern, _first in (
@@ -75,7 +88,7 @@ class Document:
         try:
             loader = _Loader(raw)
             try:
-                self._root: yaml.Node | None = loader.get_single_node()
+                self._root: yaml.Node | None = _root(loader)
                 duplicate = next(_duplicate_keys(self._root, ()), None)
                 if duplicate is not None:
                     raise self.wrong(duplicate, "duplicate key")
@@ -86,8 +99,8 @@ class Document:
             mark = error.problem_mark or error.context_mark
             line = "" if mark is None else f", line {mark.line + 1}"
             raise BadFile(f"{name}{line}: this is not valid YAML: {_without_quote(error)}") from None
-        except (yaml.YAMLError, UnicodeDecodeError):
-            raise BadFile(f"{name}: this is not valid YAML: it contains characters that are not text") from None
+        except yaml.reader.ReaderError as error:
+            raise BadFile(f"{name}{_undecodable(error, raw)}") from None
         except RecursionError:
             raise BadFile(f"{name}: this is nested too deeply") from None
 
@@ -150,6 +163,22 @@ class Document:
         return f"{self._name}, line {line}" + (f", {path.removeprefix('.')}" if path else "")
 
 
+def _root(loader: _Loader) -> yaml.Node | None:
+    try:
+        root: yaml.Node | None = loader.get_single_node()
+    except (ValueError, OverflowError):  # from `chr`, for "\U00110000" in double quotes
+        raise yaml.scanner.ScannerError(None, None, "unknown character escape", loader.get_mark()) from None
+    return root
+
+
+def _undecodable(error: yaml.reader.ReaderError, raw: bytes) -> str:
+    """Return the line and the problem of a file that is not text."""
+    if error.encoding == "utf-8":
+        line = raw.count(b"\n", 0, error.position) + 1
+        return f", line {line}: this is not valid YAML: it is not UTF-8; save the file as UTF-8"
+    return ": this is not valid YAML: it contains characters that are not text"
+
+
 def _below(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | None:
     if isinstance(node, yaml.MappingNode):
         for key, value in reversed(node.value):
@@ -178,6 +207,12 @@ def _duplicate_keys(node: yaml.Node | None, path: Key) -> Iterator[Key]:
 
 def _without_quote(error: yaml.MarkedYAMLError) -> str:
     """Return the problem without PyYAML's excerpt from the file, which may contain secrets."""
+    if error.problem == _WRONG_VALUE:
+        return _WRONG_VALUE
+    if error.problem == "found unhashable key":
+        return "a key is a list or an object; a text that begins with [ or { needs quotes"
+    if error.problem == "but found another document":
+        return "a second document begins here; a file has one document, so remove the ---"
     if isinstance(error, yaml.composer.ComposerError | yaml.constructor.ConstructorError):
         return "unknown alias or tag; a text that begins with * or ! needs quotes"
     return error.problem or error.context or "it cannot be read"
@@ -188,5 +223,7 @@ def _message(problem: Mapping[str, Any]) -> str:
         return "there is no such key"
     if problem["type"] in ("missing", "union_tag_not_found"):
         return "this is missing"
+    if problem["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "this must be an object with keys and values"  # pydantic's text names the class
     cause = problem.get("ctx", {}).get("error")
     return str(cause if isinstance(cause, ValueError) else problem["msg"])
