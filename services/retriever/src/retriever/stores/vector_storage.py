@@ -8,7 +8,7 @@ Quantization = Literal["none", "scalar", "binary"]
 QUANTILE = 0.99
 """Share of the numbers that scalar quantization maps to 256 values. It clips the other numbers."""
 _OVERSAMPLING: dict[Quantization, float] = {"scalar": 2.0, "binary": 4.0}
-"""Candidates for each result that a search finds by quantized vectors and rescores by full vectors."""
+"""Candidates for each result. A search finds them by quantized vectors and rescores them by full vectors."""
 
 
 @dataclass(frozen=True, slots=True)

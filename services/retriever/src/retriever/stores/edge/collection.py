@@ -1,8 +1,9 @@
 """An index in an Edge shard: implements `ports.store.Collection` with the embedded engine.
 
 Each call of the engine holds the GIL, even in a thread. So calls run on the event loop: reads directly, because
-they take one or two milliseconds, and bulk work in slices (`Scheduler`). Only `sync`, the bulk methods, and writers
-that wait for a copy of the shard yield to the loop. A sequence of other calls is atomic.
+they take one or two milliseconds, and bulk work in slices (`Scheduler`). Only `sync`, the bulk methods, methods
+that write or remove the manifest, and writers that wait for the write lock yield to the loop. A sequence of other
+calls is atomic.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -77,7 +78,7 @@ class EdgeCollection:
 
     @property
     def revision(self) -> int:
-        """A number that changes whenever a record or a mark changes."""
+        """A number that changes when a record changes or a document is marked."""
         return self._revision
 
     def note_stale_read(self, document_id: str | None = None) -> None:

@@ -24,7 +24,7 @@ class Manifest(msgspec.Struct, frozen=True):
         spec: The specification of the index.
         generation: Name of the current shard's directory.
         built: Number of points when the shard was built.
-        removed: Number of points that were removed since then, stored by the last regular close.
+        removed: Number of points that were removed since then, stored when the collection was last closed cleanly.
         note: The note of the collection; see `Collection.put_note`.
         vectors: The storage of the dense vectors. Earlier versions did not store it and kept full vectors.
     """

@@ -73,7 +73,7 @@ class Parking:
     async def check(self) -> int:
         """Park idle shards and return their number. Then park more shards until the open shards meet the limits.
 
-        The last used shard and shards that are being written remain open.
+        Shards that are unpublished or being written remain open. The last used shard remains open until it is idle.
         """
         now = time.monotonic()
         parked = 0
@@ -106,7 +106,7 @@ class Parking:
         try:
             return shard.park()
         except Exception:
-            _log.exception("an index was not closed regularly", index=shard.spec.name)
+            _log.exception("an index was not closed cleanly", index=shard.spec.name)
             return not shard.is_open
 
     def _least_recently_used(self) -> list[LiveShard]:

@@ -125,7 +125,7 @@ def chunk_point(point: edge.Record) -> ChunkPoint:
 
 
 def copied(point: edge.Record) -> edge.Point:
-    """Convert a point that was read into a point to write to another shard."""
+    """Convert a record of one shard to a point that can be written to another shard."""
     return edge.Point(point.id, point.vector or {}, point.payload)
 
 

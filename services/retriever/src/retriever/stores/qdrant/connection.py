@@ -55,9 +55,9 @@ class Calls(Protocol):
 class Connection:
     """Clients of the nodes of a cluster, or of a single server.
 
-    A process prefers one node until a read at this node is slow or returns an old copy. It calls nodes that failed
-    recently last. Each call has one deadline. An attempt that can be repeated at another node has a shorter
-    time-out, so that a hanging node delays the call only briefly.
+    A process prefers one node until a read at this node is slow or returns an old copy. It tries nodes that failed
+    recently only after the others. Each call has one deadline. An attempt that can be repeated at another node has
+    a shorter time-out, so that a hanging node delays the call only briefly.
 
     Args:
         nodes: The nodes, at least one, the preferred node first.

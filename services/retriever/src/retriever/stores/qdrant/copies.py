@@ -2,8 +2,8 @@
 
 A write reaches the copies of a point one after the other. A consistent read compares more than half of the
 copies, and leaves out points whose copies differ. So a point that a read does not find may exist. `Copies.retrieve`
-and `Copies.all` check every node before they report a point as absent. `Copies.payloads_of_any` returns the points
-of any node.
+and `Copies.all` ask all nodes that respond, which must be more than half, before they report a point as absent.
+`Copies.payloads_of_any` returns the points of any of these nodes.
 """
 
 import asyncio

@@ -63,7 +63,7 @@ class Incarnation:
                 options["count_filter"] = self._within(options["count_filter"])
                 return await call(method, collection, **options)
             case "query_points":
-                options["search_params"] = self._counted(options["using"], options["search_params"])
+                options["search_params"] = self._with_own_idf(options["using"], options["search_params"])
                 options["query_filter"] = self._within(options["query_filter"])
                 found = await call(method, collection, **options)
                 return found.model_copy(update={"points": self._with_original_ids(found.points)})
@@ -106,7 +106,7 @@ class Incarnation:
             prefetch.model_copy(
                 update={
                     "filter": self._within(prefetch.filter),
-                    "params": self._counted(prefetch.using, prefetch.params),
+                    "params": self._with_own_idf(prefetch.using, prefetch.params),
                 }
             )
             for prefetch in _listed(request.prefetch)
@@ -115,11 +115,11 @@ class Incarnation:
             update={
                 "prefetch": prefetch or None,
                 "filter": self._within(request.filter),
-                "params": self._counted(request.using, request.params),
+                "params": self._with_own_idf(request.using, request.params),
             }
         )
 
-    def _counted(self, using: str | None, params: models.SearchParams | None) -> models.SearchParams | None:
+    def _with_own_idf(self, using: str | None, params: models.SearchParams | None) -> models.SearchParams | None:
         """Return search parameters that compute the IDF from the incarnation, or from a part of it."""
         if using != payload.SPARSE:
             return params

@@ -8,7 +8,7 @@
 Two processes that create the same index concurrently create the same collection, because its name depends only on
 the specification. A collection that will replace another has a unique name. A point of the collection stores
 the specification. Until the collection is published, this point is a lease. `stores.qdrant.tidying` removes
-collections without an alias and with an expired lease. An index may also share a collection with others
+collections that have no alias and whose lease has expired. An index may also share a collection with others
 (`shared_location`).
 """
 

@@ -14,7 +14,7 @@ from retriever.stores.qdrant import schema
 RENEWAL_FRACTION = 1 / 3
 """Part of the duration of a lease after which its holder renews it."""
 _SILENCE_FRACTION = 0.4
-"""Part of the duration of a lease. A holder has terminated if it has not renewed its lease for this long."""
+"""Part of the duration of a lease. An expired lease is abandoned if its holder has not renewed it for this long."""
 
 
 class Renewals:

@@ -5,8 +5,8 @@
     <prefix>-space.<tenant>.<index>.<incarnation>    an alias of the space
 
 Each build of an index is an incarnation with a UUID. The points and all calls contain the UUID (`incarnation`). The
-alias names the current incarnation. `tidying` removes the points of incarnations without an alias and with an
-expired lease, some at a time. The point with the specification is removed last.
+alias names the current incarnation. `tidying` removes the points of incarnations that have no alias and whose
+lease has expired, some at a time. The point with the specification is removed last.
 """
 
 import uuid

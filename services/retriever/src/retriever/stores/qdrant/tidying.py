@@ -1,7 +1,7 @@
 """Removes abandoned and replaced collections and incarnations.
 
-A run removes collections, and incarnations in spaces, without an alias and with an expired lease. The number of
-calls does not grow with the number of indexes: a space needs two calls, and each run checks only some of the other
+A run removes collections and incarnations that have no alias and whose lease has expired. The number of calls does
+not grow with the number of indexes: a space needs two calls, and each run checks only some of the other
 collections.
 
 A cluster may apply a change of an alias long after the call that requested it. Then an alias can lead to an
@@ -135,8 +135,7 @@ class Tidying:
     async def _tidy_space(self, space: Space, aliases: AliasReply) -> dict[str, Entry]:
         """Remove abandoned incarnations. Return the indexes whose alias leads to no points."""
         await space.adapt_once()
-        held = await space.incarnations()
-        incarnations = {self._at(space, stored): stored for stored in held}
+        incarnations = {self._at(space, stored): stored for stored in await space.incarnations()}
         self._incarnations |= {location.alias for location in incarnations}
         complete = {location.alias for location, stored in incarnations.items() if stored.until != schema.CLEARING}
         empty = {
@@ -154,12 +153,12 @@ class Tidying:
                 await self._remove(location, stored, aliases)
         return empty
 
-    async def _remove(self, location: SharedLocation, held: StoredIncarnation, aliases: AliasReply) -> None:
+    async def _remove(self, location: SharedLocation, stored: StoredIncarnation, aliases: AliasReply) -> None:
         await location.adapt()
         if location.alias in aliases.names:
             await location.remove()
-        elif await location.begin_clearing(held.until) and await location.clear(_MAX_REMOVED_POINTS):
-            _log.info("removed the points of an index from a shared collection", index=held.spec.name)
+        elif await location.begin_clearing(stored.until) and await location.clear(_MAX_REMOVED_POINTS):
+            _log.info("removed the points of an index from a shared collection", index=stored.spec.name)
 
     async def _point_back(
         self, index: str, empty: Entry, incarnations: Mapping[SharedLocation, StoredIncarnation]
@@ -195,5 +194,5 @@ class Tidying:
             else:
                 _log.warning("pointed the alias of an index back to its points", index=index)
 
-    def _at(self, space: Space, held: StoredIncarnation) -> SharedLocation:
-        return self._locations.incarnation(space, held.spec, held.incarnation)
+    def _at(self, space: Space, stored: StoredIncarnation) -> SharedLocation:
+        return self._locations.incarnation(space, stored.spec, stored.incarnation)
