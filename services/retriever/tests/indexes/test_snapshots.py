@@ -194,6 +194,18 @@ async def test_directories_with_other_files_are_refused(bench: Bench, snapshots:
     assert [path.name for path in (mine / "other" / INDEX).iterdir()] == ["thesis.pdf"]
 
 
+@in_memory
+async def test_an_unfinished_snapshot_is_replaced(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """The files that a terminated writer left do not prevent the next snapshot."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    directory = root / keys.snapshots(LOCAL.tenant) / "x" / INDEX
+    directory.mkdir(parents=True)
+    for name in (f"{'a' * 32}.points", "manifest.new"):
+        (directory / name).touch()
+    assert await snapshots.persist(LOCAL, INDEX, "x") == Contents(1, 1)
+    assert sorted(path.suffix for path in directory.iterdir()) == [".json", ".points"]
+
+
 async def test_an_index_is_replaced_only_with_overwrite(bench: Bench, snapshots: Snapshots) -> None:
     """An existing index is replaced only with `overwrite`, and then completely."""
     await bench.put(Document("d", generation=1), ["ferry old"])

@@ -14,7 +14,7 @@ from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
 from retriever.storage import snapshot_files, snapshot_reader
 from retriever.storage.snapshot_files import StoredSnapshot
-from retriever.storage.snapshot_writer import MANIFEST, Manifest
+from retriever.storage.snapshot_writer import MANIFEST, UNFINISHED, Manifest
 
 _MAX_PATH_LENGTH = 1024
 _MAX_NAME_BYTES = 255
@@ -213,7 +213,7 @@ def _prepare(directory: Path, index_name: str, path: str) -> None:
                 raise Conflict(f"There is a snapshot of the index '{other}' at {path}.", resource=path)
             return
         # Subdirectories may have other snapshots.
-        is_free = all(path.is_dir() for path in directory.iterdir())
+        is_free = all(path.is_dir() or UNFINISHED.fullmatch(path.name) for path in directory.iterdir())
     except (FileExistsError, NotADirectoryError):
         is_free = False
     except OSError as error:

@@ -35,6 +35,8 @@ MANIFEST = "manifest.json"
 KIND = "causeway-index"
 VERSION = 1
 POINTS = re.compile(r"[0-9a-f]{32}\.points")
+UNFINISHED = re.compile(rf"{POINTS.pattern}|manifest\.new")
+"""Files that a writer leaves if its process dies. The next `Writer` in the directory removes or replaces them."""
 PREFIX_BYTES = 4
 
 
@@ -151,7 +153,7 @@ class Writer:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Remove the points if they were not committed."""
+        """Remove the points if `commit` has not closed their file. After that, the manifest may name them."""
         if not self._file.closed:
             with contextlib.suppress(OSError):  # a full disk cannot store the buffer
                 self._file.close()
