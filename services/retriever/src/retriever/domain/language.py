@@ -72,7 +72,8 @@ def script_language(text: str) -> str | None:
 def analysis_language_of(text: str, language: str) -> str:
     """Return the language in which to analyse a text of a document in ``language``.
 
-    A text in another script is analysed in the language of its script.
+    If the script of the text determines another language, the text is analysed in that language, except in a
+    document that is analysed as `LEGACY`.
     """
     script = None if language == LEGACY else script_language(text)
     # A heading in a Japanese document may have no kana.

@@ -90,7 +90,7 @@ class QueryVectors:
         return vectors
 
     async def embed_if_available(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
-        """Return the vectors of `embed`, without those of indexes whose model is not configured with their length.
+        """Embed a query like `embed`, but skip indexes whose embedding model or its dimension is not configured.
 
         Return no vectors at all if a model fails or is slow.
         """

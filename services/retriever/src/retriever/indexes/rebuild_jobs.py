@@ -148,8 +148,9 @@ class Rebuilds:
             principal: The caller.
             index_name: The index.
             model: Name of the embedding model. Empty: keep the index's model.
-            settings: New values of the settings to change. They apply to documents that are added later.
-            language: The language. Empty: keep the index's language.
+            settings: New values of the settings to change. Those for chunks and OCR apply to documents that are
+                added later, because a rebuild keeps the chunks.
+            language: The language. Empty: keep the index's language, but replace `LEGACY` by `AUTO`.
 
         Raises:
             InvalidRequest: A field is wrong.

@@ -16,8 +16,8 @@ class Scored:
         dense: The highest cosines.
         sparse: The highest BM25 scores.
         cosines: Cosines of the chunks in ``sparse``.
-        bm25: BM25 scores of the chunks in ``dense``, or of the known chunks; 0 for a chunk without a term of the
-            query.
+        bm25: BM25 scores of the chunks in ``dense``, or of the chunks that `sparse_with_cosines` receives as
+            ``known``; 0 for a chunk without a term of the query.
         chunks: The found chunks by id.
     """
 

@@ -49,7 +49,7 @@ class Reranking:
         score. If the reranker fails, the passages are unchanged.
 
         Raises:
-            CausewayError: The reranker failed, and its configuration requires it.
+            CausewayError: The reranker failed, and it is configured as required.
         """
         reranker = self.reranker_for(query)
         if reranker is None or query.rerank is None or not passages:

@@ -51,7 +51,7 @@ class Candidates:
     async def order(self, limit: int | None = None) -> list[Hit]:
         """Return the candidates ordered by the score of the mode: cosine, BM25 or fused.
 
-        Cosines of several models are fused by rank.
+        If the mode is VECTORS, the cosines of several models are fused by rank.
 
         Args:
             limit: Number of candidates that the caller needs; None: all. The result may have more.

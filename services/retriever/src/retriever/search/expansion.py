@@ -37,7 +37,7 @@ def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
     if len(candidates) < MIN_CANDIDATES:
         return query
     feedback = candidates[:FEEDBACK_PASSAGES]
-    # Only the words of the best passages are counted: most words are in other candidates alone.
+    # Only the words of the best passages are counted, because most words occur only in other candidates.
     counted = set(itertools.chain.from_iterable(passage_terms.indices for passage_terms in feedback))
     frequency = Counter(
         itertools.chain.from_iterable(counted.intersection(passage_terms.indices) for passage_terms in candidates)

@@ -51,7 +51,7 @@ class QueryAnalyzer:
         if by_script is not None:
             return (by_script,)
         latin = sorted(known.keys() & LATIN)
-        # The tokenizer of these languages also splits the Latin words in their texts.
+        # All these languages have the same tokenizer, so one is enough. It also splits Latin words in their texts.
         unspaced = sorted(known.keys() & UNSPACED)[:1]
         if latin:
             return (*await self._detector.likely(text, latin), *unspaced)

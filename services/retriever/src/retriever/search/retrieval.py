@@ -86,8 +86,9 @@ class Retrieval:
         Raises:
             InvalidRequest: A field is wrong.
             NotFound: An index or the reranker does not exist.
-            Conflict: The embedding model of an index is not configured with the length of its vectors.
+            Conflict: The embedding model of an index is not configured, or its vectors have another length now.
             Unavailable, DeadlineExceeded, RateLimited: A model server does not respond, or an index cannot be read.
+            RerankerFailed: The reranker returned an error, and it is configured as required.
         """
         _check(query)
         timer = StepTimer()

@@ -82,7 +82,7 @@ def sync_tree(directory: Path) -> None:
     for path in sorted(directory.rglob("*")):
         try:
             _sync_path(path)
-        except FileNotFoundError:  # a segment of the log was renamed meanwhile: list the files again
+        except FileNotFoundError:  # a segment of the WAL was renamed meanwhile: list the files again
             return sync_tree(directory)
     return _sync_path(directory)
 
@@ -90,7 +90,7 @@ def sync_tree(directory: Path) -> None:
 def copy_tree(source: Path, target: Path) -> None:
     """Copy the files under a directory. They must not change meanwhile.
 
-    Copies are sparse files, because most of a log file is a hole.
+    Copies are sparse files, because most of a segment of the write-ahead log (WAL) is a hole.
     """
     shutil.copytree(source, target, copy_function=_copy_file)
 
@@ -121,7 +121,7 @@ def disk_usage(directory: Path) -> int:
     """Return the disk space of the files under a directory, in bytes."""
     size = 0
     for path in directory.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # a segment of the log was renamed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # a segment of the WAL was renamed meanwhile
             size += path.stat().st_blocks * 512
     return size
 

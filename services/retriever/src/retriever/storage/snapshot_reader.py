@@ -77,7 +77,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def read(directory: Path, manifest: Manifest, spec: IndexSpec) -> Iterator[tuple[Document, ChunkPoint | None]]:
-    """Yield each record with None, then each chunk with its document. A chunk has its id in the index ``spec``.
+    """Yield each record with None, then each chunk with its document. Chunk ids are computed for ``spec``.
 
     The checksum is verified at the end. Do not use the items until the iterator has ended.
 
