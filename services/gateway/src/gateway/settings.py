@@ -172,7 +172,7 @@ class Settings(OriginalSettings, IdentitySettings):
         500,
         ge=1,
         description="Assumed number of tokens of a passage. It determines how many passages the gateway fetches, "
-        "and the tokens that passages get at least (docs/ragengine.md).",
+        "and the minimum number of tokens for passages (docs/ragengine.md).",
     )
     answer_timeout: float = Field(120.0, gt=0, description="Maximum seconds of a whole answer.")
     upload_timeout: float = Field(

@@ -55,8 +55,9 @@ class Tokens(Protocol):
 class Authentication:
     """Identifies the caller.
 
-    The layer refuses an invalid credential with 401, and a caller without the role or for another front end with
-    403. Only identified callers learn whether a path exists (404) and whether it accepts the method (405).
+    The layer refuses an invalid credential with 401. It refuses a caller with 403 if the caller lacks the role, or
+    if the credential is not valid for the front end. Only identified callers learn whether a path exists (404) and
+    whether it accepts the method (405).
 
     Args:
         app: The inner application.

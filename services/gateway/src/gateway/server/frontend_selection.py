@@ -13,8 +13,8 @@ class ProfileLayer:
     """Finds the profile and the route of a request, and stores both in its `RequestState`.
 
     The layer removes a mount from ``scope["path"]``, so that every route works below every mount. It also removes a
-    trailing slash from the path of a chat, because some clients add one. It is outside all other layers, because
-    errors also depend on the profile.
+    trailing slash from the path of a chat or of MCP, because some clients add one. It is outside all other layers,
+    because errors also depend on the profile.
 
     Args:
         app: The inner application.

@@ -137,7 +137,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._stop_head_timer()
 
     def _feed(self, data: bytes) -> None:
-        """Parse a piece. Ignore a request to upgrade, as RFC 9110, 7.8 requires of a server without upgrades.
+        """Parse a piece. Ignore a request to upgrade, as RFC 9110, 7.8 allows.
 
         The parser treats such a request as complete after its head, because another protocol would follow. Here the
         body of the request follows. Therefore the parser gets a second head with the framing of the request.

@@ -79,14 +79,14 @@ class Metrics:
             "rag_retrieve_result_count", "Passages of an answer", registry=registry, buckets=_COUNTS
         )
         self._lowest_score = Histogram(
-            "rag_lowest_source_score", "Score of an answer's last passage", registry=registry, buckets=_SCORES
+            "rag_lowest_source_score", "Lowest score of an answer's passages", registry=registry, buckets=_SCORES
         )
         self._average_score = Histogram(
             "rag_avg_source_score", "Mean score of an answer's passages", registry=registry, buckets=_SCORES
         )
 
     def register_connections(self, connections: Connections) -> None:
-        """Register the metrics of the open connections, and of the connections that were closed at the limit."""
+        """Register the metrics of the open connections, and of those that the limit closed or restricted."""
         self.registry.register(_ConnectionMetrics(connections))
 
     def count_request(self, name: str, seconds: float, *, success: bool) -> None:
@@ -100,7 +100,7 @@ class Metrics:
         self._front_ends.labels(frontend, "success" if success else "failure").inc()
 
     def count_passages(self, passages: Sequence[Passage]) -> None:
-        """Count the passages of an answer."""
+        """Record the number and the scores of an answer's passages."""
         self._count.observe(len(passages))
         if passages:
             scores = [passage.score for passage in passages]
@@ -125,7 +125,7 @@ class _ConnectionMetrics(Collector):
         yield GaugeMetricFamily("causeway_http_connections", "Open connections", value=len(self._connections))
         shed = CounterMetricFamily(
             "causeway_http_connections_shed",
-            "Connections closed because there were too many",
+            "Connections that were closed or restricted to health and metrics at the limit",
             labels=["causeway_reason"],
         )
         for reason, count in self._connections.shed.items():

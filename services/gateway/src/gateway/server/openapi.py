@@ -35,11 +35,11 @@ _SCHEMES = {
 
 
 def describe(app: FastAPI, dialects: Sequence[Registration], routes: RouteTable) -> None:
-    """Add the dialects' routes to the application's OpenAPI document, and the error format to all other routes.
+    """Add the dialects' routes, and the roles and errors of all routes, to the application's OpenAPI document.
 
     Args:
         app: The application, whose own routes are already in the document.
-        dialects: Describe the chat routes.
+        dialects: The dialects, with the OpenAPI operations of their routes.
         routes: The routes with their roles.
     """
     # The document writes paths without converters.
@@ -97,7 +97,7 @@ def _describe_errors(operation: dict[str, Any]) -> None:
 
 
 def _refusals(operation: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the errors of every route with parameters or a body."""
+    """Yield the status and the description of each error that an operation's parameters or body can cause."""
     if "parameters" in operation or "requestBody" in operation:
         yield "400", "The request is invalid; the message names the field"
     if "requestBody" in operation:

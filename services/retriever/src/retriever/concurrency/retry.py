@@ -1,4 +1,4 @@
-"""Retries of reads whose index was replaced while they ran."""
+"""Retries of idempotent methods whose index was replaced while they ran."""
 
 import functools
 from collections.abc import Awaitable, Callable
