@@ -1,7 +1,7 @@
 """Reading, listing and deleting documents and indexes."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
@@ -208,6 +208,29 @@ async def test_embedded_files_are_deleted_with_their_document(bench: Bench) -> N
     assert deleted.not_found == ("none",)
     page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
     assert [document.document_id for document in page.documents] == [forged, other]
+
+
+async def test_a_deletion_reports_what_it_deleted_before_the_index_was_replaced(bench: Bench) -> None:
+    """A document is not reported as missing because an earlier attempt of the same call deleted it."""
+    for name in ("a", "b"):
+        await bench.put(Document(name, generation=1), ["one"])
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
+    read = collection.records
+    reads_of_b = 0
+
+    async def records(ids: Sequence[str]) -> Mapping[str, Document]:
+        nonlocal reads_of_b
+        reads_of_b += list(ids) == ["b"]
+        if reads_of_b == 2:  # the first read looks for embedded files
+            reads_of_b += 1
+            raise Replaced(INDEX)
+        return await read(ids)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collection, "records", records)
+        deleted = await bench.catalogue.delete_documents(LOCAL, INDEX, ["a", "b"])
+    assert [document.document_id for document in deleted.documents] == ["a", "b"]
+    assert deleted.not_found == ()
 
 
 async def test_a_read_of_an_index_that_is_always_replaced_ends_after_four_calls(bench: Bench) -> None:

@@ -127,7 +127,6 @@ class Catalogue:
             for chunk in stored
         )
 
-    @retry_when_replaced
     async def delete_documents(self, principal: Principal, index_name: str, document_ids: Sequence[str]) -> Deleted:
         """Delete documents, including the documents of embedded files, for example of e-mail attachments.
 
@@ -140,19 +139,31 @@ class Catalogue:
         if not document_ids:
             raise InvalidRequest("Name at least one document.", field="document_ids")
         deleted, not_found = [], []
-        members = await _members(await self._indexes.get(principal.tenant, index_name), principal, document_ids)
+        members = await self._members(principal, index_name, document_ids)
         for document_id in dict.fromkeys([*members, *document_ids]):
-            async with self._indexes.changing(principal.tenant, index_name, document_id) as index:
-                document = await _visible_record(index, principal, document_id)
-                if document is None:
-                    if document_id in document_ids:
-                        not_found.append(document_id)
-                else:
-                    async with index.lock.shared():
-                        await self._indexes.shield.run(_delete(index, document))
-                    deleted.append(document)
+            index, document = await self._delete_document(principal, index_name, document_id)
+            if document is not None:
+                deleted.append(document)
+            elif document_id in document_ids:
+                not_found.append(document_id)
         await index.collection.sync()
         return Deleted(tuple(deleted), tuple(not_found))
+
+    @retry_when_replaced
+    async def _members(self, principal: Principal, index_name: str, document_ids: Sequence[str]) -> list[str]:
+        return await _members(await self._indexes.get(principal.tenant, index_name), principal, document_ids)
+
+    @retry_when_replaced
+    async def _delete_document(
+        self, principal: Principal, index_name: str, document_id: str
+    ) -> tuple[Index, Document | None]:
+        """Delete one document. Return its index, and its record unless the document was not found."""
+        async with self._indexes.changing(principal.tenant, index_name, document_id) as index:
+            document = await _visible_record(index, principal, document_id)
+            if document is not None:
+                async with index.lock.shared():
+                    await self._indexes.shield.run(_delete(index, document))
+            return index, document
 
     async def index(self, principal: Principal, index_name: str) -> IndexSpec:
         """Return the specification of an index, without reading its content.
@@ -237,7 +248,7 @@ async def _summary(index: Index, principal: Principal) -> IndexSummary:
 
 
 async def _members(index: Index, principal: Principal, document_ids: Sequence[str]) -> list[str]:
-    """Return the ids of the documents of embedded files of these documents, at any depth, innermost first."""
+    """Return the ids of the documents of files embedded in these documents, at any depth, innermost first."""
     found: list[str] = []
     outer: Sequence[str] = [id_ for id_ in document_ids if await _visible_record(index, principal, id_) is not None]
     while outer:
