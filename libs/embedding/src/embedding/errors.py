@@ -4,7 +4,7 @@ Errors at run time, for callers; their base classes are in `servicekit.errors`:
 
 InvalidRequest              a server refused the texts
 └── UnembeddableText        a text has no vector: empty, only white space, or not Unicode
-Unavailable                 the embedder is closed, or a server is not ready
+Unavailable                 the embedder is closed, a server is not ready, or the built files of E5 cannot be loaded
 ├── Unreachable             a server cannot be reached, or a Triton model is not ready
 └── WrongVectors            a server sent an error or an invalid response that a retry would not correct
 RateLimited                 a server is busy
@@ -16,7 +16,7 @@ SetupError
 ├── WeightsMissing          the distribution with the weights is not installed, or one of its files cannot be read
 ├── WeightsMismatch         a file of this distribution is not the original
 ├── CacheMissing            the model has not been built
-└── CacheUnreadable         the built files cannot be loaded
+└── CacheUnreadable         the built files of MiniLM cannot be loaded
 """
 
 from servicekit.errors import InvalidRequest, Unavailable

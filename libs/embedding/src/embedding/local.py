@@ -91,7 +91,7 @@ def unreadable_message(directory: Path) -> str:
 
 
 def has_vnni(cpuinfo: str) -> bool:
-    """Return whether the CPU multiplies 8-bit integers into 32 bits (VNNI).
+    """Return whether the CPU can sum products of 8-bit integers in 32 bits with one instruction (VNNI).
 
     Args:
         cpuinfo: The text of Linux's ``/proc/cpuinfo``.
@@ -113,9 +113,9 @@ def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
 
     Args:
         path: The file of the graph.
-        exact: Whether to add 8-bit products in 32 bits. Without this option, CPUs without VNNI add in 16 bits,
-            which saturate, and compute different vectors. CPUs with VNNI always add exactly; with this option, they
-            need twice the time for the same vectors.
+        exact: Whether to sum products of 8-bit integers in 32 bits. Without this option, CPUs without VNNI use 16
+            bits, which saturate, and compute different vectors. CPUs with VNNI always sum exactly; with this
+            option, they need twice the time for the same vectors.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -33,7 +33,7 @@ _MAX_GENERATION = (1 << 63) - 1
 _FIRST_LANES = (0, 1, 0, 2, 0, 1, 0, 3)
 """The lane that each successive poll tries first. Every second poll begins with the first lane. No lane starves."""
 _EMPTY_SECONDS = 0.1
-"""Seconds for which an empty lane is polled after the other lanes, because a poll costs as much as a delivery."""
+"""Seconds for which a lane that was empty is polled last. A poll of an empty lane costs as much as a delivery."""
 
 _PLAIN = string.punctuation.replace("%", "") + " "
 """Characters besides letters and digits that are not percent-encoded in a header."""
@@ -114,7 +114,7 @@ class NatsQueue:
 
     async def close(self) -> None:
         """See `ingest.ports.Queue.close`."""
-        # A pending request would receive returned jobs, which this worker would not process.
+        # Otherwise, a pending poll could receive the jobs that this worker returns to the queue before it ends.
         self._closed = True
         async with self._polling:
             pass
@@ -136,7 +136,8 @@ class NatsQueue:
         request |= {"expires": int(seconds * 1e9)} if seconds else {"no_wait": True}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(lane)}"
         try:
-            # The old style has an inbox for each request. The new style cannot match a job, whose subject differs.
+            # The old style has an inbox for each request. The new style has one inbox, and finds the request of a
+            # reply by the subject of the reply. A job has the subject to which it was published.
             reply = await self._client.request(
                 subject, json.dumps(request).encode(), timeout=seconds + _REPLY_SECONDS, old_style=True
             )

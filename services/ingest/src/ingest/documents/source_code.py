@@ -1,4 +1,4 @@
-"""Finds the sections of source code that was submitted as text, like those of a file with the same text."""
+"""Finds the sections of source code that was submitted as text. A file with this text has the same sections."""
 
 import asyncio
 import contextlib

@@ -67,6 +67,7 @@ class TextIngestion:
             NotFound: The texts are missing.
             Conflict: The index has vectors of an embedding model that is not configured.
             Unavailable, DeadlineExceeded: A dependency does not answer.
+            ParserDefect: The parser has a defect.
             OwnershipLost: Another worker runs the job, or the job has ended.
         """
         async with temporary_copy(self._originals, job.object_name, job.size_bytes, job.sha256) as path:

@@ -42,10 +42,10 @@ _PERMANENT = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied
 """Permanent errors: another attempt would fail in the same way."""
 _MAX_BACKOFF_SECONDS = 60.0
 _INTERRUPTION_SECONDS = 2.0
-"""Seconds for which a cancelled job tries to record that it returns to the queue."""
+"""Seconds in which a stopping worker tries to record that a job returns to the queue."""
 _CANCEL_SECONDS = _INTERRUPTION_SECONDS + 1
-"""Seconds in which cancelled jobs return to the queue. After that, a job that suppressed its cancellation is
-cancelled again (`servicekit.tasks.cancel_and_wait`).
+"""Seconds in which a stopping worker returns its jobs to the queue. After that, the worker cancels the tasks again
+that suppressed their cancellation (`servicekit.tasks.cancel_and_wait`).
 """
 _PROBE_SECONDS = 1.0
 """Seconds between two checks of an unavailable retriever, and between two polls of an unavailable queue."""
@@ -195,8 +195,8 @@ class Worker:
         """
         report = await Report.begin(self._jobs, delivery.job, delivery.attempt)
         if report.counted_attempts > self._max_attempts:
-            # In all attempts, the worker crashed before it recorded a failure.
-            failure = Failure("INTERNAL", "The document crashed every worker that processed it.")
+            # The end of the last attempt was not recorded.
+            failure = Failure("INTERNAL", "The last attempt had no result, probably because its worker crashed.")
             await self._give_up(delivery, report, failure)
             return
         try:
