@@ -56,7 +56,7 @@ class Gathering:
 
     @property
     def interval(self) -> float:
-        """Return the current pause in seconds; 0 while streams do not pause."""
+        """Return the current pause in seconds; streams do not pause if it is less than 2 ms."""
         return self._interval if self._clock() - self._measured_at < _OUTDATED else 0.0
 
     def next_tick(self) -> asyncio.Event | None:

@@ -63,9 +63,12 @@ class Model(Protocol):
         """Yield the events of the answer. Closing the generator or cancelling its consumer stops the model.
 
         For a `Conversation`, the first event is START. TEXT and DELTA follow in order, then one FINISH per choice,
-        and USAGE. Another START follows if a later part of the answer has further members. For an `OpenAIRequest`,
-        the events are one COMPLETION, or CHUNKs. The adapter reads the model's stream as fast as the consumer
-        requests events. A slow consumer slows the model server down.
+        and USAGE if the server reports it. Another START follows if a later chunk has new members outside
+        ``choices``, for example citations. With ``in_one_piece``, the only event of an unstreamed answer of an
+        OpenAI server is COMPLETION. For an `OpenAIRequest`, the events are one COMPLETION, or CHUNKs.
+
+        The adapter reads the model's stream as fast as the consumer requests events. A slow consumer slows the
+        model server down.
 
         Raises:
             InvalidRequest: The prompt contains a part that this model does not accept.

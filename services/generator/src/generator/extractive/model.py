@@ -86,7 +86,7 @@ class ExtractiveModel:
     Args:
         name: The public name.
         window: The context window in tokens; None: 32,768. A token is a piece of
-            `generator.tokenizers.word_tokens.pieces`: a word, or a character of a script without spaces.
+            `generator.tokenizers.word_tokens.pieces`: a word, or a Chinese, Japanese or Korean character.
         clock: Returns seconds since 1970.
     """
 

@@ -9,7 +9,7 @@ import re
 
 _WORD = re.compile(
     r"\d+(?:[.,:]\d+)*"  # 18.40, 1,050, 06:15
-    r"|[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+"  # scripts without spaces between words
+    r"|[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+"  # Chinese, Japanese and Korean
     r"|[^\W\d_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+(?:['\u2019][^\W\d_]+)?"
 )
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")

@@ -1,4 +1,4 @@
-"""Tokens of a model without a tokenizer: words with leading spaces, or characters of scripts without spaces."""
+"""Tokens of a model without a tokenizer: words, or Chinese, Japanese or Korean characters, with leading spaces."""
 
 import re
 from collections.abc import Sequence

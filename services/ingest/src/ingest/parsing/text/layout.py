@@ -24,7 +24,9 @@ _MAX_HEADING_CHARACTERS = 200
 _LEADING = 1.3
 """Maximum ratio of the distance between two lines of a paragraph to the usual distance."""
 _SAME_EDGE = 3.0
-"""Lines whose left edges differ by at most this, as a multiple of the font size, have the same right margin."""
+"""Maximum difference of the left edges of lines in the same column, as a multiple of the font size. These lines
+share a right margin.
+"""
 _EDGE_LINES = 2
 """Number of rows at the top, and at the bottom, of a page that may be headers or footers."""
 _RUNNING_SHARE = 0.6
@@ -124,9 +126,9 @@ def paragraphs(
 
     Args:
         lines: The lines.
-        words: Words of the document, to decide whether a word that is divided at a line break has a hyphen.
-        page: The lines of all running text on the page, to measure the usual distance and length of lines; by
-            default ``lines``.
+        words: Words of the document, to decide whether a word that is divided at a line break keeps its hyphen.
+        page: The lines from which the function measures the usual distance and length of lines, including
+            ``lines``; by default only ``lines``.
     """
     page = page or lines
     pitch = _pitch(page)
@@ -218,7 +220,7 @@ def _join(text: str, more: str, words: AbstractSet[str]) -> str:
 
 
 def _has_hyphen(text: str, more: str, words: AbstractSet[str]) -> bool:
-    """Return whether the word that is divided between ``text`` and ``more`` has a hyphen."""
+    """Return whether the word that is divided between ``text`` and ``more`` keeps its hyphen."""
     if not more[:1].islower():
         return True
     head = next(iter(_WORD.findall(text)[-1:]), "").lower()

@@ -111,7 +111,8 @@ def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]
     above: list[str] | None = None  # lines of the table's next row, above its first cell
     for number, row in enumerate(texts):
         if row[0] or (len(run[number]) > 1 and _distance(run, number - 1) > _MAX_LINE_GAP_RATIO * _row_pitch(run)):
-            # A cell in the first column, or several cells as far below as a row, begin a row of the table.
+            # A cell in the first column begins a row of the table. So do several cells whose distance
+            # from the lines above is at least about the distance between rows.
             cells.append(row if above is None else _joined(above, row))
             above = None
         elif not cells or (
