@@ -4,24 +4,29 @@ import io
 
 import docx
 import pytest
+from ingest.parsing import scans
 from ingest.parsing.content import Omission, Scan
 from ingest.parsing.office import pictures
 from ingest.parsing.scans import ScanMode
 from PIL import Image
 
 
-@pytest.mark.parametrize(("limit", "value", "omitted"), [("_MAX_COUNT", 1, 2), ("_MAX_BYTES", 1000, 1)])
+@pytest.mark.parametrize(
+    ("limit", "value", "omitted"),
+    [("pictures._MAX_COUNT", 1, 2), ("pictures._MAX_BYTES", 1000, 1), ("scans._MAX_PIXELS", 50_000, 1)],
+)
 def test_pictures_after_a_limit(monkeypatch: pytest.MonkeyPatch, limit: str, value: int, omitted: int) -> None:
-    """Pictures beyond the limit of their number or of their size cause one omission. A symbol is not reported."""
-    monkeypatch.setattr(pictures, limit, value)
+    """Pictures that exceed the limit on their number, bytes or pixels cause one omission. A symbol causes none."""
+    module, name = limit.split(".")
+    monkeypatch.setattr({"pictures": pictures, "scans": scans}[module], name, value)
     document = docx.Document()
     for size, shade in (((400, 100), 0), ((400, 100), 100), ((1200, 300), 200), ((16, 16), 200)):
         buffer = io.BytesIO()
         Image.new("RGB", size, (shade, 0, 0)).save(buffer, "PNG")
         document.add_picture(io.BytesIO(buffer.getvalue()))
-    for mode, scans in ((ScanMode.READ, 3 - omitted), (ScanMode.OFF, 0)):
+    for mode, count in ((ScanMode.READ, 3 - omitted), (ScanMode.OFF, 0)):
         found = list(pictures.DocumentPictures(mode).scans(document.part, 0))
-        assert sum(isinstance(part, Scan) for part in found) == scans
+        assert sum(isinstance(part, Scan) for part in found) == count
         messages = [(part.kind, part.message) for part in found if isinstance(part, Omission)]
         if mode is ScanMode.OFF:
             assert not messages

@@ -7,13 +7,13 @@ from typing import Any
 from docx.opc.constants import RELATIONSHIP_TYPE
 
 from ingest.parsing.content import Omission, Scan
-from ingest.parsing.refusals import Refusal
+from ingest.parsing.refusals import Refusal, TooLarge
 from ingest.parsing.scans import ScanMode, encoded, is_small, opened
 
 _MAX_BYTES = 64 * 1024**2
 """Maximum bytes of a picture that is read."""
 _MAX_COUNT = 500
-"""Maximum number of different pictures of a document that are read. Symbols and damaged pictures do not count."""
+"""Maximum number of different pictures of a document that are read. Small and damaged pictures do not count."""
 
 
 class DocumentPictures:
@@ -29,7 +29,9 @@ class DocumentPictures:
         self._count = 0
 
     def scans(self, part: Any, number: int) -> Iterator[Scan | Omission]:
-        """Yield the new pictures of a part of the package; an omission if OCR is not installed, or for a limit.
+        """Yield the new pictures of a part of the package.
+
+        If OCR is not installed or a limit is exceeded, yield an omission for the pictures that are not read.
 
         Args:
             part: A document or a slide.
@@ -51,16 +53,19 @@ class DocumentPictures:
                         scan = Scan(number, encoded(picture), name)
                         self._count += 1
                         yield scan
+            except TooLarge:
+                left_out += 1
             except Refusal:
                 continue  # a vector drawing, or a damaged picture that viewers cannot show either
         if unread:
             yield Omission("Unreadable", f"{_not_read(unread)}{self._mode.advice}", number)
         if left_out:
-            limits = f"{_MAX_COUNT} pictures of a document and {_MAX_BYTES // 1024**2} MiB for each picture"
+            size = f"{_MAX_BYTES // 1024**2} MiB and 100 million pixels for each picture"
+            limits = f"{_MAX_COUNT} pictures of a document, and {size}"
             yield Omission("TooLarge", f"{_not_read(left_out)} The limits are {limits}.", number)
 
     def _new(self, part: Any) -> Iterator[tuple[str, bytes]]:
-        """Yield the names and the contents of the pictures that the document has not had before."""
+        """Yield the names and the contents of the pictures that were not found before."""
         for relation in part.rels.values():
             if relation.is_external or relation.reltype != RELATIONSHIP_TYPE.IMAGE:
                 continue
