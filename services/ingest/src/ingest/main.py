@@ -50,7 +50,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Run a worker until the event is set.
 
     Raises:
-        InvalidRequest: The file of the embedding models, or a file of the store of originals, is invalid.
+        InvalidRequest: The embeddings file, or a file that the settings of the store of originals name, is invalid.
         Unavailable: The bundled model cannot be loaded, or NATS does not have enough space.
     """
     async with AsyncExitStack() as stack:
@@ -83,7 +83,7 @@ async def work(
         is_allowed_address: Returns whether the worker may fetch documents from an IP address.
 
     Raises:
-        InvalidRequest: A file of the store of originals is invalid.
+        InvalidRequest: A file that the settings of the store of originals name is invalid.
         Unavailable: NATS does not have enough space.
     """
     transport = await nats.ingest_transport(

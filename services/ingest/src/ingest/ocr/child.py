@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 _MEMORY = 1024**3  # maximum bytes for a picture, in addition to the models
-_CPU_SECONDS = 3600  # the time limit of the service is shorter
+_CPU_SECONDS = 3600  # the time limit of the service is shorter by default
 _DETECTION_SIDE = 960  # pixels of the longer side for line detection; recognition uses the full resolution
 _MIN_CONFIDENCE = 0.85  # with less confidence, the picture may be rotated
 

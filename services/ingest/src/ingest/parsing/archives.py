@@ -40,8 +40,8 @@ def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Itera
     """Yield the head of an archive, its files, and a page that lists them.
 
     Hidden files, and system files of macOS and Windows, are skipped. An empty file is only listed. A file that
-    cannot be unpacked or is too large is an omission. The files that exceed the request's limits on files within a
-    file are one omission together.
+    cannot be unpacked or is too large for the memory limit becomes an omission. All files that exceed
+    ``max_members`` or ``max_member_bytes`` become one common omission.
 
     Raises:
         TooLarge: The compression ratio is too high, or there are too many entries.

@@ -21,7 +21,9 @@ _SKIPPED_FIELDS = (raw.FPDF_FORMFIELD_PUSHBUTTON, raw.FPDF_FORMFIELD_SIGNATURE, 
 
 
 def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str | Omission]:
-    """Yield the filled fields and the checked boxes of a page as ``Name: value``, and omissions for the limits.
+    """Yield the filled fields and the checked boxes of a page as ``Name: value``.
+
+    For what exceeds a limit, yield an omission.
 
     Args:
         document: The document. If its forms are not initialised, the function yields nothing.

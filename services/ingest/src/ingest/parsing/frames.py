@@ -23,8 +23,8 @@ class Request(msgspec.Struct, frozen=True):
         max_characters: Maximum number of characters; a document with more text is refused.
         memory: Limit on the child's address space in bytes.
         cpu_seconds: Limit on the child's CPU time in seconds.
-        max_pictures: Number of pages, from the first page, that get a picture.
-        max_members: Maximum number of files that are unpacked from this file, from its first file.
+        max_pictures: Number of pages with a picture, counted from the first page.
+        max_members: Maximum number of files within this file that are unpacked, in their order.
         max_member_bytes: Limit on the total size of the unpacked files in bytes.
         scans: How to handle images of text, a value of `scans.ScanMode`.
     """

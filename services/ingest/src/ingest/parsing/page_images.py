@@ -13,7 +13,7 @@ from ingest.parsing.refusals import Unreadable
 from ingest.parsing.scans import MAX_SIDE, ScanMode, encoded
 
 _MIN_READ_SHARE = 1 / 10
-"""Minimum fraction of the page that an image covers if it is read."""
+"""Images that cover a smaller fraction of the page are not read."""
 _MIN_REPORTED_SHARE = 1 / 50
 """Images that cover a smaller fraction of the page count as symbols, which are ignored."""
 _MAX_LETTERS = 20
@@ -29,7 +29,7 @@ Box = tuple[float, float, float, float]
 
 
 class PageImages:
-    """Finds the images on a document's pages. An image that occurs on several pages is found once.
+    """Finds the images on a document's pages. An image that occurs several times is found once.
 
     Args:
         document: The document.
@@ -78,7 +78,7 @@ class PageImages:
             reason = " too small to be read." if self._scans is ScanMode.READ else f" not read.{self._scans.advice}"
             yield Omission("Unreadable", subject + reason, number + 1)
         if left_out:
-            limit = f"Images are searched among the first {_MAX_OBJECTS} objects of a page."
+            limit = f"Only the first {_MAX_OBJECTS} objects of a page are searched for images."
             yield Omission("TooLarge", f"Large images on the page were not read: {left_out}. {limit}", number + 1)
         if self._is_limit_exceeded:
             limit = f"The limit is {_MAX_IMAGES} images of a document."
@@ -86,7 +86,7 @@ class PageImages:
             yield Omission("TooLarge", message, number + 1)
 
     def _new(self, page: pdfium.PdfPage) -> Iterator[Box]:
-        """Yield the boxes of images that are not on an earlier page and have little text over them."""
+        """Yield the boxes of images that were not found before and have little text over them."""
         text = page.get_textpage()
         try:
             for box, image in _images(page, 0, min(raw.FPDFPage_CountObjects(page), _MAX_OBJECTS)):

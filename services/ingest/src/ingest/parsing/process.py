@@ -63,7 +63,7 @@ class Limits:
 class ProcessParser:
     """Parses each document in a child process.
 
-    Idle children are reused. There are at most as many children as documents were parsed concurrently at any time.
+    Idle children are reused. A new child starts only if all others are busy.
     An idle child contains no document and uses no CPU time.
 
     Args:

@@ -14,7 +14,7 @@ class Reader(Protocol):
     """The interface of a module of `ingest.parsing.formats`."""
 
     def parse(self, request: Request) -> Iterator[Part]:
-        """Yield the head of a document, then its pages, and an `Omission` for each part that it cannot read.
+        """Yield the parts of a document; see `ingest.parsing.content`.
 
         If no page has text, the worker refuses the document. A module needs a refusal of its own only to name the
         reason, for example a presentation whose slides are all hidden.

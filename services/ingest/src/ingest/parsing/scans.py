@@ -20,8 +20,9 @@ class ScanMode(enum.StrEnum):
 
     Attributes:
         READ: OCR reads them.
-        MISSING: OCR is not installed; they become omissions.
-        OFF: OCR is off for the index; most of them are ignored.
+        MISSING: OCR is not installed. They become omissions, and a file that is a picture is refused.
+        OFF: OCR is off for the index. As `MISSING`, but pictures in Office documents, and on PDF pages with
+            text, are ignored.
     """
 
     READ = "read"

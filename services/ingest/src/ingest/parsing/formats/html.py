@@ -45,7 +45,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def _source(data: bytes) -> str:
-    """Decode the source with its declared encoding. If this fails, detect the encoding as for plain text."""
+    """Decode the source with its declared encoding; as plain text if it has a byte order mark or this fails."""
     declared = _CHARSET.search(data[:_CHARSET_PEEK])
     if declared and not data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:

@@ -84,7 +84,7 @@ def _attachments(mail: oxmsg.Message, attachments: Attachments) -> Iterator[Part
         if content is None:
             yield Omission(
                 "Unsupported",
-                "The attachment is a mail or an Outlook object, which are not read within a mail.",
+                "The attachment is a mail or an Outlook object. Neither is read within a mail.",
                 part=name,
             )
         else:

@@ -26,7 +26,7 @@ from ingest.parsing.text.lines import HYPHEN, Line
 from ingest.parsing.text.outline import Outline
 
 _TAIL = 4096
-"""Bytes at the end of the file in which the end marker is searched."""
+"""Number of bytes at the end of the file that are searched for the end marker."""
 _SAMPLE_PAGES = 16
 """Maximum number of pages that determine the style of the document."""
 _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD

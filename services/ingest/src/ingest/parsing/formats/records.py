@@ -17,7 +17,9 @@ from ingest.parsing.text.outline import Outline
 
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:\"|\})|\[\s*(?:[\[{\"\d\]-]|true|false|null))")
 _MAX_CHARACTERS = 800
-"""Maximum number of characters of a record. A longer object is split into sections, up to `_MAX_HEADING_LEVEL`."""
+"""Maximum number of characters of an object in one block. A longer object is split into sections, unless it is an
+item of a list or nested deeper than `_MAX_HEADING_LEVEL`.
+"""
 _MAX_HEADING_LEVEL = 5
 
 
@@ -48,7 +50,10 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _loaded(text: str) -> Any:
-    """Parse JSON: objects become tuples of pairs, to keep duplicate names; numbers remain text."""
+    """Parse JSON: objects become tuples of pairs, to keep duplicate names; numbers remain text.
+
+    The lines of JSON Lines become a list.
+    """
     text = text.removeprefix("\ufeff").strip()
     if not text:
         raise Unreadable("The document has no text.")

@@ -52,7 +52,7 @@ class Headers:
     in_reply_to: str = ""
 
     def metadata(self) -> dict[str, str | list[str]]:
-        """Return the headers as metadata; addresses are in lower case, without names.
+        """Return the headers as metadata: addresses in lower case without names; the name if the address is empty.
 
         The result is never empty, because an empty `Head.mail` means that the document is not a mail.
         """
@@ -80,7 +80,7 @@ class Headers:
 
 
 def addresses(text: str) -> list[Address]:
-    """Return the addresses of a header, in lower case, with the names before them."""
+    """Return the addresses of a header, in lower case, each with its name."""
     found = (Address(flat(name), address.strip().lower()) for name, address in getaddresses([text]))
     return [address for address in found if address.name or address.address]
 

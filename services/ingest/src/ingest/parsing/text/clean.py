@@ -12,7 +12,10 @@ _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi",
 
 
 def clean(text: str) -> str:
-    r"""Return the text in NFC without invisible characters and Latin ligatures; ``\n`` is the only line break."""
+    r"""Return the text in NFC with ``\n`` as the only line break.
+
+    Invisible characters are removed. Latin ligatures are replaced by their letters.
+    """
     return unicodedata.normalize("NFC", _INVISIBLE.sub("", LINE_BREAK.sub("\n", text))).translate(_LIGATURES)
 
 
