@@ -26,7 +26,7 @@ _FILLED = 0.6
 _MAX_DEPTH = 12
 """Maximum depth of columns within columns."""
 _MAX_PAGE_LINES = 2000
-"""Maximum number of lines of a page in which columns are searched, because the search takes quadratic time."""
+"""Maximum number of lines of a page that is searched for columns, because the search takes quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
