@@ -16,7 +16,8 @@ class Settings(GrpcServiceSettings):
     guardrails_hold_back_limit: int = Field(
         8192,
         ge=1,
-        # The gateway reads no more of an answer if it holds back more, so a higher limit would stop the answer.
+        # The gateway stops reading from the model at this number of held characters. With a higher limit, the
+        # answer would stall.
         le=65_536,
         description="Maximum characters of a growing text that a detector may hold back. Above this, the detector "
         "fails.",

@@ -1,8 +1,9 @@
 """The detector ``invisible_text``: finds characters that a model reads and a person does not see.
 
-Format characters, private-use characters, tags and variation selectors can contain hidden instructions or data. The
-detector ignores their normal uses: joiners between letters or emoji, directional marks next to a letter, soft
-hyphens, and flags.
+Format characters, private-use characters, tags, Hangul fillers and supplementary variation selectors can contain
+hidden instructions or data. The detector ignores their normal uses: joiners between letters or emoji, directional
+marks next to a letter, soft hyphens, and flags. It also ignores the variation selectors U+FE00 to U+FE0F, which
+occur in emoji.
 """
 
 import unicodedata
@@ -55,7 +56,8 @@ def _is_hidden(text: bytes, start: int, end: int) -> bool:
             return not (_is_letter(before) or _is_letter(after))
         return run not in _PREPENDED and not (run == "\ufeff" and not before)  # a byte order mark
     if _is_tag(before):
-        return False  # the rest of a flag: runs are as long as possible, so the search continues inside one
+        # The search continues inside a run only after it has rejected a flag, so this is the rest of the flag.
+        return False
     return not (before == _BLACK_FLAG and run[-1] == _CANCEL and all(map(_is_tag, run[:-1])))
 
 

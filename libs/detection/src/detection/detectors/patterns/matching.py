@@ -30,7 +30,7 @@ class Pattern:
         expression: The expression in RE2's syntax.
         accept: A check that regular expressions cannot express. After a rejected match, the search continues at the
             next character, so that it does not miss overlapping matches.
-        grouped: The first group of the expression is the detection; the remaining match is context.
+        grouped: The first group of the expression is the detection; the rest of the match is context.
         overlapping: After an accepted match, the search also continues at the next character.
         behind: The number of bytes before a match that ``accept`` may read.
         custom: The pattern comes from a caller, who may have made it expensive on purpose.

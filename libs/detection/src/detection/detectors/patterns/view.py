@@ -1,7 +1,7 @@
 """The view of a text as people read it, with unified look-alike characters and without invisible characters.
 
-Detectors search the text and this view. NFKC converts each code point separately, so that a growing text does not
-wait for the next character:
+Detectors search the text and this view. The view is the text after NFKC normalization of each separate code point,
+so that a growing text does not wait for the next character. In addition:
 
 - dashes become ``-``, middle dots, bullets and the ideographic full stop become ``.``, spaces become a space;
 - characters without a width (Unicode's Default_Ignorable_Code_Point) are removed;
@@ -59,7 +59,7 @@ _RUN = re.compile(r"[\0-\x7f]+|[^\0-\x7f]+")
 
 
 def is_plain(text: str) -> bool:
-    """Return whether the view of a text equals the text, for any further text."""
+    """Return True only if the view of a text equals the text, regardless of the text before and after it."""
     if text.isascii():
         return True
     suspect = _SUSPECT.search(text)

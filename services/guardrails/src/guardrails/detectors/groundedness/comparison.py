@@ -114,7 +114,7 @@ class Sources:
             fact: The fact.
             clause: The clause of the fact.
             whole: The sentence of the clause.
-            with_context: Whether the fact must also be next to the same words, and have the same unit.
+            with_context: Whether the fact must also have the same context and the same unit.
         """
         if fact.kind.value not in self._facts or not self._facts[fact.kind.value] & fact.keys:
             return Difference(fact.kind.value, fact.text)
@@ -170,7 +170,7 @@ def _limit_clauses(clauses: Sequence[Statement]) -> list[Statement]:
 
 
 def _ignored_stems(fact: Fact, clause: Statement, passage_clause: _PassageClause) -> frozenset[str]:
-    """Return the stems to ignore in the context of a fact: its own stem, or the stems of all names for a name."""
+    """Return the stems to ignore in the context of a fact: its own stem; for a name, the stems of all names."""
     if fact.kind is not Kind.NAME:
         return frozenset({fact.stem})
     return frozenset(
@@ -196,7 +196,7 @@ def _contradictions(clause: Statement, passage_clauses: Sequence[tuple[float, _P
 
 
 def _reversals(clause: Statement, other: Statement) -> list[str]:
-    """Return the words that reverse the meaning of one clause against the other."""
+    """Return the words that make the meanings of two clauses opposite."""
     only = clause.words - other.words
     reversals = [word for word in sorted(only) if words.has_opposite(word, other.words - clause.words)]
     negations, others = clause.negations, other.negations

@@ -125,7 +125,7 @@ class Statement:
         return [token.word for token in self.tokens if token.word in words.NEGATIONS or token.word.endswith("n't")]
 
     def clauses(self) -> "list[Statement]":
-        """Return the clauses between the breaks that have stems; the whole statement if none has a stem."""
+        """Split at the breaks; return the clauses that have stems, or the whole statement if none has one."""
         parts: list[list[Token]] = [[]]
         for token in self.tokens:
             if token.breaks:
@@ -253,8 +253,8 @@ def _readings(digits: str) -> list[float]:
 
     If a number has both separators, the last one is the decimal separator (``1,234.56``, ``1.234,56``). A separator
     that occurs twice separates thousands. One separator before three digits is ambiguous: ``1.000`` is one thousand
-    in German and one in English, and ``1,000`` is the opposite. Only after a leading zero it is certainly a decimal
-    separator (``0.125``).
+    in German and one in English, and ``1,000`` is the opposite. After a leading zero or more than three digits, it
+    is certainly a decimal separator (``0.125``, ``1234.567``).
     """
     joined = float(_SEPARATOR.sub("", digits))
     separators = _SEPARATOR.findall(digits)

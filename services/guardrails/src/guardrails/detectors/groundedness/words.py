@@ -282,7 +282,7 @@ STOP_WORDS = frozenset(
         "yes",
     ]
 )
-"""Words that the comparison ignores."""
+"""Words that do not count for the similarity of clauses."""
 BREAKS = frozenset(["and", "or", "but", "while", "whereas", "because"])
 """Words that separate two clauses."""
 CONTINUATIONS = frozenset(

