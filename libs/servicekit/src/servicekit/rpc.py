@@ -48,7 +48,7 @@ async def unary(
             as failed, so that samplers that keep all errors do not keep these spans.
 
     Raises:
-        CausewayError: The error of the service, or the class for gRPC's own code.
+        CausewayError: The error that the service raised, or an error of the class for gRPC's status code.
     """
     with current_span(name_of(request.DESCRIPTOR), method, expected) as span:
         retry = UnsentRetry(deadline)
@@ -176,11 +176,11 @@ class Exchange:
             raise self._span.failed(cause) from error
 
     async def write(self, message: Message) -> None:
-        """Send a message; wait while the service does not read. After the end of the call, do nothing.
+        """Send a message; wait while the service does not read. If the call has ended, drop the message.
 
         Raises:
-            CausewayError: The service has ended the call with an error. While there are unread messages, only
-                `read` raises the error, after the last message.
+            CausewayError: The service has ended the call with an error, and there are no unread messages.
+                If there are some, only `read` raises the error, after the last message.
         """
         try:
             await self._call.write(message)

@@ -51,7 +51,7 @@ def truncate(text: str, max_bytes: int) -> str:
 
 
 def unpack(error: AioRpcError) -> CausewayError:
-    """Return the error that the service raised. If gRPC raised it, return the class in `errors` for its code."""
+    """Return the error that the service raised. If gRPC raised it, return an error of the class for its code."""
     for name, value in error.trailing_metadata() or ():
         if name == _TRAILER and isinstance(value, bytes):
             unpacked = _from_details(value, error.code())

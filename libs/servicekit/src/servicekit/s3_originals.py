@@ -41,7 +41,10 @@ _RESPONSE_SECONDS = 30
 _RETRY_SECONDS = 2.0
 _RENEW_SECONDS = 60
 _MAX_FACTS_BYTES = 1536
-"""Limit of the encoded facts in bytes. A store allows 2 KB of metadata. A missing fact may cost a download."""
+"""Limit of the encoded facts in bytes, because a store allows 2 KB of metadata.
+
+Above the limit, the longest facts are omitted. Without its ETag, an unchanged file may be downloaded again.
+"""
 _NO_BUCKET = "NoSuchBucket"
 _NOT_TRUSTED = "InvalidCertificate("  # the error of rustls, the TLS library of obstore
 _NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]{0,511}")
@@ -62,7 +65,7 @@ class S3OriginalStore:
         settings: The settings, with a bucket.
 
     Raises:
-        InvalidRequest: A file of the settings is invalid.
+        InvalidRequest: A file that a setting names is invalid.
     """
 
     def __init__(self, settings: OriginalSettings) -> None:
@@ -169,7 +172,11 @@ class S3OriginalStore:
 
     @contextlib.contextmanager
     def _call(self, operation: str, name: str = "") -> Iterator[None]:
-        """Turn the errors of an unavailable store into `Unavailable`; the cause goes to the log."""
+        """Convert the errors of the store to `Unavailable`, and record the duration.
+
+        The original error is the cause, and goes to the log. If a name is given and its object is missing, the
+        error is `NotFound`.
+        """
         labels = {"causeway.operation": operation}
         start = time.perf_counter()
         try:
@@ -235,7 +242,7 @@ def _usable(variable: str, path: Path | None) -> Iterator[None]:
 
 
 def _check(name: str) -> None:
-    """Refuse an invalid name of an original. Slashes, dots and percent signs have a meaning in keys."""
+    """Refuse an invalid name of an original. Slashes, percent signs, ``.`` and ``..`` have a meaning in keys."""
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"Not a name of an original: {name[:200]!r}.")
 

@@ -12,7 +12,7 @@ from nats.js.errors import BucketNotFoundError, NotFoundError
 from servicekit import key_value, keys
 
 _WRITTEN_AT_START = frozenset({f"KV_{keys.CONTENT_KEYS_BUCKET}"})
-"""Streams in which the gateways of a new installation have messages before the first request."""
+"""Streams to which the gateways of a new installation write before the first request."""
 
 _ENDED = frozenset(
     (

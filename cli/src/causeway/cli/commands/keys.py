@@ -58,12 +58,10 @@ Roles = Annotated[
 ]
 Oids = Annotated[
     str,
-    typer.Option(
-        metavar="IDS", help="Ids that access lists of documents may contain for this key. Default: the user."
-    ),
+    typer.Option(metavar="IDS", help="Ids to compare with the access lists of documents. Default: the user."),
 ]
 Groups = Annotated[
-    str, typer.Option(metavar="GROUPS", help="Groups that access lists of documents may contain for this key.")
+    str, typer.Option(metavar="GROUPS", help="Groups to compare with the access lists of documents.")
 ]
 Profile = Annotated[
     str, typer.Option(metavar="PROFILES", help="Front end profiles that accept the key. Default: all.")
@@ -203,7 +201,9 @@ def _run_with_store(
 
 
 def _expiry(text: str, now: float) -> float:
-    """Return a date (its beginning in UTC), or the time a duration after now, in seconds since 1970.
+    """Return the time of expiry in seconds since 1970.
+
+    A duration counts from now. A date without a time means its beginning in UTC.
 
     Raises:
         UsageError: The text is neither a duration nor a date, or the date is in the past.

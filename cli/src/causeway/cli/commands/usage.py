@@ -89,7 +89,9 @@ def usage(
 
 
 def _timestamp(option: str, text: str, now: float) -> float:
-    """Return a date, or the time a duration before now, in seconds since 1970.
+    """Return the time of an option in seconds since 1970.
+
+    A duration counts back from now. A date without a time means its beginning in UTC.
 
     Raises:
         UsageError: The text is neither a duration nor a date.
