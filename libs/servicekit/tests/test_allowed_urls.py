@@ -127,6 +127,8 @@ def test_nothing_is_allowed_by_default() -> None:
         ("https://docs.example.org/a%0Ab", "docs.example.org/a%0Ab"),
         ("https://docs.example.org/%FF", "docs.example.org/%FF"),
         ("https://docs.example.org/show?id=3", "docs.example.org/show?id=3"),
+        ("https://docs.example.org/show%3Fid=3", "docs.example.org/show%3Fid=3"),
+        ("https://docs.example.org/100%2541", "docs.example.org/100%2541"),
     ],
 )
 def test_document_names_are_readable_and_unique(url: str, name: str) -> None:

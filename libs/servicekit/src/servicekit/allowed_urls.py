@@ -68,7 +68,8 @@ class AllowedUrls:
         """Return the URL to fetch, with its host in lower case and ASCII, without a fragment.
 
         Raises:
-            InvalidRequest: The URL is not an absolute http or https URL, or contains a user or a password.
+            InvalidRequest: The URL is not an absolute http or https URL, contains a user or a password, or has more
+                than 512 characters.
             PermissionDenied: The host or the port is not allowed.
         """
         scheme, host, port, rest = _parts(url, field)
@@ -88,7 +89,8 @@ def document_name(url: str) -> str:
     rest = url.partition("://")[2]
     host, slash, path = rest.partition("/")
     plain = unquote(path, errors="replace")
-    if plain.isprintable() and quote(plain, safe=_IN_NAMES) == path:
+    # A decoded path that is itself a valid path could be that of another URL: `a%3Fb` and `a?b` are two documents.
+    if plain.isprintable() and quote(plain, safe=_IN_NAMES) == path and not _PLAIN.fullmatch(plain):
         path = plain
     return f"{host}{slash}{path}" if path else host
 
