@@ -58,8 +58,9 @@ def open_channel(
         ("grpc.min_reconnect_backoff_ms", 5000),
         # Services never connect through a proxy from the environment.
         ("grpc.enable_http_proxy", 0),
-        # These options detect a peer that vanishes or hangs within seconds. Both time-outs are needed: only
-        # `ping_timeout_ms`, a minute by default, applies if the network acknowledges data and the process hangs.
+        # With these options, the channel detects within seconds that a peer has vanished or hangs. Both time-outs
+        # are needed: only `ping_timeout_ms`, a minute by default, applies if the network acknowledges data and the
+        # process hangs.
         ("grpc.keepalive_time_ms", 3_000),
         ("grpc.keepalive_timeout_ms", 3_000),
         ("grpc.http2.ping_timeout_ms", 3_000),

@@ -88,7 +88,7 @@ class UnsupportedMedia(InvalidRequest):
 
 
 class Unprocessable(InvalidRequest):
-    """The request is well-formed but not accepted by the route, for clients that distinguish this case."""
+    """The request is well-formed but invalid; for routes whose clients expect the status 422 instead of 400."""
 
 
 class UnreadableDocument(InvalidRequest):
@@ -150,7 +150,7 @@ class Unavailable(CausewayError):
 
 
 class UpstreamRejected(CausewayError):
-    """A model server refused. Clients of OpenAI's API get its ``status`` and ``body``; others get another error."""
+    """A model server refused. OpenAI's API forwards its ``status`` and ``body``; other APIs have other bodies."""
 
     def __init__(self, message: str, *, status: int, body: str, retry_after: float | None = None) -> None:
         super().__init__(

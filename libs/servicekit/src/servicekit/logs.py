@@ -53,7 +53,7 @@ def configure(service: str, settings: ServiceSettings) -> None:
     root.setLevel(level)
     # At INFO, this logger writes a line for every request to a model server. Traces already contain these requests.
     logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))
-    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_lost_caller)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_not_lost_caller)
     logging.captureWarnings(True)
 
 
@@ -68,7 +68,7 @@ def logging_disabled() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def _is_no_lost_caller(record: logging.LogRecord) -> bool:
+def _is_not_lost_caller(record: logging.LogRecord) -> bool:
     """Return False for the error that gRPC logs, with a stack trace, when a caller leaves before its response."""
     return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
 

@@ -224,8 +224,8 @@ async def ingest_transport(
 async def _consumers(jetstream: JetStreamContext) -> None:
     """Create the consumers of the lanes, or update them to this version.
 
-    The loop updates the first lane last. The server refuses the additional subjects of this lane while they match
-    the pattern of another lane, as in earlier versions.
+    The loop updates the first lane last. In earlier versions, the patterns of the other lanes overlapped with the
+    additional subjects of the first lane, and the server refuses consumers with overlapping subjects.
     """
     for lane in reversed(range(keys.INGEST_LANES)):
         additional = [] if lane else [keys.INGEST_WITHOUT_LANE]

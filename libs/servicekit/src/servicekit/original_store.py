@@ -74,7 +74,7 @@ def create_original_store(
     If a bucket is set, NATS is also read, because it may contain originals from before the bucket was set.
 
     Raises:
-        InvalidRequest: A file of the settings is invalid.
+        InvalidRequest: A file that a setting names is invalid.
     """
     nats_store = NatsOriginalStore(transport)
     if not settings.s3_bucket:

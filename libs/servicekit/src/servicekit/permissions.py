@@ -34,7 +34,7 @@ def _api(stream: str) -> tuple[str, ...]:
     """Return the subjects of JetStream's API for a stream and its consumers.
 
     Each pattern fixes the position of the stream's name. With a second ``*`` before the name, a pattern such as
-    ``CONSUMER.*.*.NAME`` would also match a consumer of another stream that has the name of this stream.
+    ``CONSUMER.*.*.NAME`` would also match another stream's consumer if the consumer is called ``NAME``.
     """
     calls = ("STREAM.*", "STREAM.MSG.*", "CONSUMER.*", "CONSUMER.MSG.NEXT", "CONSUMER.DURABLE.CREATE", "DIRECT.GET")
     return tuple(f"$JS.API.{call}.{stream}{rest}" for call in calls for rest in ("", ".>"))

@@ -109,7 +109,7 @@ class CrossChoicePart:
             raise DetectorFailed(f"more than {self._cross_choice.limit} characters would have to be held back")
 
     def collect(self) -> list[Detection]:
-        """Return the detections on the first call after the result, otherwise no detections.
+        """Return the detections on the first call after the detector has finished, otherwise an empty list.
 
         Raises:
             DetectorFailed: The detector failed.

@@ -25,7 +25,9 @@ _MAX_WAITING = 4096
 
 
 class Session:
-    """Judges the growing choices of one answer separately. If a rule blocks one choice, all choices end.
+    """Judges the growing choices of one answer. If a rule blocks one choice, all choices end.
+
+    Most detectors judge each choice separately. Some judge all complete choices in one call; see `CrossChoice`.
 
     Args:
         rules: The rules.

@@ -27,13 +27,14 @@ _CANNOT_JOIN = re.compile(rf"{_MARK}(.*{_MARK})?", re.DOTALL)
 def first_pass_rules(rules: Sequence[Rule]) -> list[Rule]:
     """Return the rules whose replacement can form a match with the text beside it.
 
-    A replacement between punctuation characters, like ``[REDACTED]`` or ``***``, cannot form a match.
+    A replacement between punctuation characters, like ``[REDACTED]`` or ``***``, cannot form a match. Rules that
+    judge all choices of an answer together are left out: they judge the text only in the second pass.
     """
     return [rule for rule in rules if _joins(rule)]
 
 
 def second_pass_rules(rules: Sequence[Rule]) -> list[Rule]:
-    """Return all rules, with replacements that cannot form a match with the text beside them."""
+    """Return all rules; those of the first pass get a replacement that cannot form a match."""
     return [replace(rule, replacement=REPLACEMENT) if _joins(rule) else rule for rule in rules]
 
 
