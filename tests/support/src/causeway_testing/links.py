@@ -1,5 +1,5 @@
-"""TCP proxies that delay, hold, break or corrupt a connection between two processes, and a server of invalid
-answers.
+"""TCP proxies that delay, hold, break or corrupt a connection between two processes, and a server that answers all
+input with the same bytes.
 
 In a test::
 

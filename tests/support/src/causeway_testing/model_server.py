@@ -12,8 +12,8 @@ As a process, for benchmarks and for tests of whole stacks (see ``--help``)::
 
     python -m causeway_testing.model_server --port 9000 --tokens 64 --pace 0.01
 
-A request whose ``model`` is a key of `model_answers.FAULTS` gets this fault. So a test can also select a fault
-through other services.
+When the script is empty, a request whose ``model`` is a key of `model_answers.FAULTS` gets this fault. So a test
+can also select a fault through other services.
 """
 
 import argparse
@@ -55,7 +55,7 @@ class RecordedRequest:
         connection: The number of the connection, from 1.
         at: The time at which the request arrived.
         written: The number of the answer's bytes that the server has written so far.
-        finished_at: The time at which the answer was complete.
+        finished_at: The time at which the answer was complete, or the server closed the connection.
         closed_at: The time at which the client closed the connection, if the answer was incomplete.
     """
 

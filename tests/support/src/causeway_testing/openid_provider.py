@@ -24,7 +24,7 @@ class Provider:
     """A provider with one user, one public client and one key. Its token endpoint has another origin.
 
     Attributes:
-        user: The user whom the next request for authorization signs in.
+        user: The user for whom the next tokens are issued.
         roles: The user's roles.
         seconds: The lifetime of a token in its response (`expires_in`). The token itself is valid for 600 seconds.
         renewed: The number of used refresh tokens. Each refresh token can be used once.

@@ -41,7 +41,7 @@ class FakeGenerator:
     """A generator that answers with a script, and records every prompt.
 
     Attributes:
-        script: Batches of events. The generator raises an error of the script when it reaches the error.
+        script: Batches of events, and errors, which the generator raises.
         scripts: The scripts for the first prompts, in order.
         gate: An optional event that the generator awaits before each batch except the first.
         window: The context window. A word is a token.

@@ -174,7 +174,7 @@ def _check_path(path: str) -> str:
 
 @dataclass(slots=True)
 class FakeTexts:
-    """Stores submitted texts immediately. Their job succeeds, unless `stuck` is set.
+    """Stores submitted texts immediately. Their job ends as ``succeeded``, or ``unchanged`` if none was stored.
 
     Attributes:
         failure: An error that `submit` raises, or None.
@@ -182,7 +182,7 @@ class FakeTexts:
         stuck: Whether jobs remain queued.
         gate: An event that `finished` awaits, or None.
         waiting: The number of calls that await `gate`.
-        outcomes: The outcomes of finished jobs by id.
+        outcomes: The outcomes of each job's texts, by the job's id.
     """
 
     indexes: FakeIndexes

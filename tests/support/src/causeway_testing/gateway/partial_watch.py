@@ -1,4 +1,4 @@
-"""A watch of detectors that clears a growing text in steps, and the output of a guard with it."""
+"""A fake watch that clears a growing text in steps, and functions that run an output guard with it."""
 
 import asyncio
 from collections import deque
@@ -28,9 +28,10 @@ class PartialWatch:
         spans: The findings by choice. A finding is reported when its end is cleared, and no clearance splits it.
         shares: Percentages, used in turn after each piece. The last piece is cleared completely.
         blocks_at: The choice and the code point whose arrival causes a block.
-        auxiliary: Whether the members other than a text are judged.
+        auxiliary: Whether auxiliary texts are judged (see `Watch.feed`). Otherwise they are never cleared.
         resume: If given, the watch accepts pieces and returns no clearance until this event is set.
-        at_once: Whether `feed` returns the clearances; else `clearances` yields them.
+        at_once: Whether `feed` returns the clearances, if there is no `resume` and no `failure`. Otherwise
+            `clearances` yields them.
     """
 
     at_once: ClassVar[bool]

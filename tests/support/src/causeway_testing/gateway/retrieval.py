@@ -47,7 +47,7 @@ class FakeRetriever:
         indexes: The passages of each index.
         queries: The queries of all searches.
         documents: The documents of each index.
-        not_reranked: The reason that searches with a reranker report, or empty.
+        not_reranked: If not empty, the reranker fails, and searches with it report this reason.
     """
 
     indexes: dict[str, list[Passage]] = field(default_factory=dict)
@@ -161,7 +161,10 @@ class FakeRetriever:
 
 
 def _reranked(passages: list[Passage], minimum_score: float | None) -> tuple[Passage, ...]:
-    """Return the passages in the order of their reranker scores; unchanged if no passage has such a score."""
+    """Sort the passages by their reranker scores, and drop those without the minimum score, if there is one.
+
+    If no passage has a reranker score, return all passages in their order.
+    """
     scores = {each.id: each.reranker_score for each in passages if each.reranker_score is not None}
     if not scores:
         return tuple(passages)

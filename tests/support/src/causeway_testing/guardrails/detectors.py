@@ -11,7 +11,7 @@ from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
 
 
 def quick(factory: DetectorFactory, **params: object) -> Detector:
-    """Return the configured detector, which must be a pattern detector."""
+    """Return the configured detector, which must not be a `Judge`."""
     detector = factory.make(json.dumps(params).encode()).detector
     assert not isinstance(detector, Judge)
     return detector

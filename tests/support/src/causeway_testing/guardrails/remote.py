@@ -29,7 +29,7 @@ class DetectorStub:
         status: The status of responses. The body of an error has the form of the detector API.
         raw: The body of responses instead of the findings, or None.
         gate: The event that each response awaits.
-        drops: The number of next connections that the server closes without a response.
+        drops: How many of the next requests get no response: the server aborts their connections.
         requests: The received requests.
         cancelled: The number of cancelled requests.
         running: The number of running requests.

@@ -94,7 +94,7 @@ def _version(job: Job, document: Document) -> tuple[str, str, str, str]:
 
 
 class LineReader:
-    """Reads texts as JSON lines with id, text and metadata. A text whose metadata has a suffix is source code."""
+    """Reads JSON lines with id, text and metadata. If the metadata has a ``suffix``, the text is source code."""
 
     def read(self, path: Path) -> Iterator[Text]:
         """See `ingest.ports.TextReader.read`."""

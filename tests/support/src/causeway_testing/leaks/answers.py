@@ -49,7 +49,11 @@ def text_of_response(route: Route, value: Any) -> str:
 
 
 def finish_reasons(route: Route, body: bytes) -> set[str]:
-    """Return the reasons for the end of the answer, from finish reasons or the last thoughts."""
+    """Return the finish reasons of the answer.
+
+    In the AI chat protocol, these are the descriptions of the thoughts with the title ``Answer``. In the Responses
+    API, this is the reason for an incomplete response, or ``stop``.
+    """
     reasons = set()
     if route.is_responses:
         last = objects(route, body)[-1]
@@ -73,7 +77,10 @@ def results(each: Any) -> list[Any]:
 
 
 def texts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield all names, strings and numbers in a JSON value, and those in strings that are JSON themselves."""
+    """Yield all names, strings and numbers in a JSON value, each after its path.
+
+    A string that is a JSON object or array also yields its own names, strings and numbers.
+    """
     if isinstance(value, dict):
         for name, each in value.items():
             yield (*path, name, "name"), name

@@ -21,7 +21,7 @@ class Route:
 
     @property
     def has_prompt(self) -> bool:
-        """Return whether the request has a prompt instead of messages, and the answer has a text."""
+        """Return whether requests have a prompt instead of messages, and answers a text instead of a message."""
         return self.path.startswith("/api/v2/text/") or self.path == "/v1/completions"
 
     @property
@@ -68,7 +68,10 @@ def items_of(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def routes() -> list[Route]:
-    """Return the chat routes whose answers have a text: each unary and streamed, and with and without an index."""
+    """Return the chat routes whose answers have a text, both unary and streamed.
+
+    The list has OpenAI's routes and the orchestrator's chat route twice: without and with an index in the request.
+    """
     found = [
         Route(path, stream, (("stream", stream), *index))
         for path in (

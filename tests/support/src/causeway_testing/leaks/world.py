@@ -146,7 +146,7 @@ async def open_world(directory: Path) -> AsyncIterator[World]:
         )
         generator = FakeGenerator()
         retriever = FakeRetriever({"docs": [PASSAGE]})
-        # The chats call only these services.
+        # The chats call only the services of `known`. The others are placeholders.
         others = {each.name: object() for each in fields(Services) if each.default is each.default_factory}
         known = {
             "retriever": retriever,
