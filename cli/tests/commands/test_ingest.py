@@ -57,7 +57,7 @@ def test_warnings_are_printed(gateway: Any, cli: Callable[..., Any], tmp_path: P
         "succeeded: scanned.pdf, 2 pages, 5 chunks, 3 warnings",
         "  not read: page 2: The page has no text.",
         "  not read: film.mp4: A film.",
-        "  not read: 1 more parts",
+        "  not read: 1 more part",
         "1 succeeded",
     ]
     listed = cli("jobs", "list", "--url", gateway.url)

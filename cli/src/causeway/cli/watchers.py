@@ -83,7 +83,7 @@ class BarsWatcher:
             console=out,
             transient=True,
         )
-        self._all = self._progress.add_task(f"{count} files", total=count, note="")
+        self._all = self._progress.add_task(render.counted(count, "file"), total=count, note="")
         self._tasks: dict[Source, TaskID] = {}
         self._failed = 0
 
@@ -142,7 +142,7 @@ def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
 
 
 def _grouped_warnings(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yield one line for all equal warnings. Hundreds of files may have the same one, such as a missing OCR."""
+    """Yield one line for all equal warnings. Hundreds of files may have the same one, for example without OCR."""
     places: dict[str, list[tuple[str, str]]] = {}
     more = 0
     for outcome in outcomes:
@@ -178,5 +178,5 @@ def _warnings(outcome: Outcome) -> list[str]:
     more = job.warning_count - len(job.warnings)
     return [
         *(f"not read: {warning.text}" for warning in job.warnings),
-        *[f"not read: {more} more parts"] * (more > 0),
+        *[f"not read: {render.counted(more, 'more part')}"] * (more > 0),
     ]
