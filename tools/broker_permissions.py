@@ -1,4 +1,4 @@
-"""Write the file with the permissions of each service at NATS in a cluster with TLS, or check the file.
+"""Write the file with the NATS permissions of each service in a cluster with TLS, or check the file.
 
 The permissions come from servicekit.permissions.
 

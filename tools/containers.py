@@ -7,9 +7,9 @@ capabilities, limits, volumes, replicas. The network is private. Its name server
 addresses of all replicas. The program ignores probes, preStop hooks, network policies and rolling updates, because
 a container engine does not support them.
 
-The command gets the variables CAUSEWAY_E2E_URL, CAUSEWAY_E2E_KEY (of an admin) and CAUSEWAY_E2E_PODS (for
-tests/cluster). The program needs Linux, because it connects to the containers' addresses. The variable DOCKER
-replaces the command `docker`.
+The command gets the variables CAUSEWAY_E2E_URL, CAUSEWAY_E2E_KEY and CAUSEWAY_API_KEY (both contain an admin's API
+key), and CAUSEWAY_E2E_PODS (for tests/cluster). The program needs Linux, because it connects to the containers'
+addresses. The variable DOCKER replaces the command `docker`.
 """
 
 import argparse

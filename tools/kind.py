@@ -11,7 +11,7 @@ DOCKER replace the commands `kind` and `docker`. `make setup` installs kubectl.
 
     python tools/kind.py test --context CONTEXT --namespace causeway --url https://causeway.example.com
 
-`test` uses the admin's API key in CAUSEWAY_E2E_KEY. Without this variable it creates a key at NATS. The variable is
+`test` uses the admin's API key in CAUSEWAY_E2E_KEY. Without this variable it creates a key in NATS. The variable is
 required if NATS requires certificates.
 """
 

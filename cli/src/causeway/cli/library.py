@@ -33,9 +33,10 @@ class Replayed:
 def run_with_library(
     url: str | None, data_dir: Path, api_key: str, function: Callable[["Library"], Awaitable[T]]
 ) -> T:
-    """Call a function with the library of the selected platform.
+    """Call a function with the library of the selected platform; return its result.
 
-    The function raises the errors of `Client`.
+    Raises:
+        CommandError: See `Client`.
     """
 
     async def run() -> T:

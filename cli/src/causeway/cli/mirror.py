@@ -29,8 +29,8 @@ class SyncOptions:
         at_once: The maximum number of files that are ingested concurrently.
         patience: Seconds. If no file makes progress for this time, the files whose jobs have not ended count as
             failed.
-        pictures: Whether to store pictures of pages. The command then sends every file, because only the platform
-            knows which pictures are missing.
+        pictures: Whether to store pictures of pages. A synchronisation then also sends unchanged files, because
+            only the platform knows which pictures are missing. `Mirror.watch` does this only at its start.
         delete_missing: Whether to delete documents that were uploaded as files and are not among the given files.
     """
 

@@ -203,7 +203,7 @@ def _exit(message: str, code: int) -> NoReturn:
 
 
 def _discard_output() -> None:
-    """Discard the rest of the output if it cannot be written. Otherwise, Python reports it again at its end."""
+    """Discard the rest of the output if it cannot be written. Python would report the error again when it exits."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -172,7 +172,7 @@ class Supervisor:
                 await asyncio.wait_for(supervised.stopping.wait(), delay)
 
     async def _spawn(self, supervised: _Supervised) -> asyncio.subprocess.Process:
-        # asyncio's own pipe would also wait for the program's children, which inherit the pipe.
+        # With a pipe of asyncio, `wait` would also wait for the program's children, which inherit the pipe.
         read_end, write_end = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -244,7 +244,7 @@ def _exit_text(code: int) -> str:
 
 
 def _last_line(code: int, log: OutputLog) -> str:
-    """Return the last line of a program that exited by itself; the log of a killed program contains no reason."""
+    """Return the last line of a program that exited with an error; a killed program has not logged a reason."""
     return f": {log.last_lines[-1]}" if code > 0 and log.last_lines else ""
 
 

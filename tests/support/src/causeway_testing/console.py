@@ -16,7 +16,7 @@ document.addEventListener('securitypolicyviolation', (event) => {
   console.error(`violation: ${event.violatedDirective} ${event.blockedURI}`)
 })
 """
-"""A script that reports violations of the page's policy."""
+"""A script that reports violations of the page's content security policy."""
 STREAM = """
 (options) => {
   const usual = window.fetch
