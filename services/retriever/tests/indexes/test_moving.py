@@ -1,4 +1,4 @@
-"""Moves of indexes between unshared and shared collections on the stand-in of a Qdrant server."""
+"""Moves of indexes between unshared and shared collections on the stand-in for a Qdrant server."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -134,7 +134,7 @@ def assert_alike(found: dict[str, float], expected: dict[str, float], what: obje
 
 
 async def test_all_stores_rank_alike(corpus: Corpus, tmp_path: Path) -> None:
-    """For each query, filter and reader, the embedded engine and the stand-in of a Qdrant server find the same
+    """For each query, filter and reader, the embedded engine and the stand-in for a Qdrant server find the same
     passages as the fake, which compares all vectors.
     """
     async with AsyncExitStack() as stack:

@@ -38,7 +38,7 @@ class Recipe:
 
     @property
     def java_profile(self) -> str | None:
-        """Return the Maven profile with the client's packages, or None for another language than Java."""
+        """Return the Maven profile with the client's packages, or None for a language other than Java."""
         return _JAVA_PROFILES[self.name] if self.language == "java" else None
 
     @property
@@ -56,7 +56,9 @@ class Recipe:
         }[self.language]
 
     def write(self, directory: Path, packages: Path, url: str, key: str) -> None:
-        """Write the program, and links to its packages or copies of their lists, into an empty directory.
+        """Write the program into an empty directory.
+
+        Add a link to the packages of a JavaScript program, or copies of ``go.mod`` and ``go.sum`` for a Go program.
 
         Args:
             directory: The directory.

@@ -1,4 +1,4 @@
-"""Real servers on free ports, and functions that read the metrics and spans of this process or wait, for tests."""
+"""Real servers on free ports, and functions that wait or that read this process's metrics and spans, for tests."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from servicekit.server import GrpcServer
 
 _START_SECONDS = 90.0
 _PORTS = range(10_000, 32_000)
-# Hypothesis seeds the functions of `random`, so that several processes would choose the same ports.
+# Hypothesis seeds the functions of `random`, so several processes would choose the same ports.
 _RANDOM = random.SystemRandom()
 
 
@@ -90,7 +90,7 @@ def _measurements() -> CollectorRegistry:
 
 
 def measured(name: str) -> list[tuple[Mapping[str, str], float]]:
-    """Return the labels and the value of each sample of a metric of this process. The name is that in Prometheus.
+    """Return the labels and the value of each sample with this Prometheus name in this process.
 
     The first call starts the measurements. So a test must call this function before the measured action, too.
     """

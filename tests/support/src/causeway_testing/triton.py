@@ -1,7 +1,7 @@
 """A real Triton Inference Server for tests and benchmarks, on a free port, with models of the python backend.
 
 ``make .venv/.triton`` installs the server in a separate environment below this one. Models run in processes with
-the Python and the packages of that environment. As a process, for trials (see ``--help``)::
+the Python and the packages of that environment. To run the server without a test (see ``--help``)::
 
     python -m causeway_testing.triton deploy/triton/model_repository --model words --port 8001
 """
@@ -53,7 +53,7 @@ def triton_server(
         backends: Directories of backends written in Python.
 
     Raises:
-        NoTriton: The server is not installed.
+        NoTriton: The server is not installed, or cannot run models with this Python.
         RuntimeError: The server ended before it was ready. The message has the end of its output.
         TimeoutError: The server was not ready in time.
     """
@@ -77,7 +77,7 @@ def triton_server(
             *(control if models else ()),
         ]
         with log.open("wb") as output:
-            process = subprocess.Popen(  # our own program, a list of arguments
+            process = subprocess.Popen(
                 command,
                 env={**os.environ, **_python(environment)},
                 stdout=output,

@@ -94,7 +94,7 @@ async def test_the_commands_for_an_alias_without_points() -> None:
             request._replace(body=None) for request in (count, rename, delete)
         ]
         assert [request.body for request in sent.requests[1:]] == [rename.body, delete.body]
-        # The requests work on the stand-in of the server.
+        # The requests work on the stand-in for the server.
         assert (await server.client.count(name, counted.filter)).count == 1
         await server.client.update_collection_aliases(renamed.actions)
         assert await collection.is_current()

@@ -69,7 +69,7 @@ class Bench:
         return self.retrieval_over(QueryVectors(models), Reranking(self.rerankers))
 
     def retrieval_over(self, vectors: QueryVectors, reranking: Reranking | None = None) -> Retrieval:
-        """Return a `Retrieval` with other vectors of queries."""
+        """Return a `Retrieval` with other query vectors. By default it has no rerankers."""
         analyzer = QueryAnalyzer(self.encoder, self.detector)
         reranking = reranking or Reranking(Rerankers())
         return Retrieval(self.indexes, vectors, self.encoder, analyzer, self.scheduler, reranking)

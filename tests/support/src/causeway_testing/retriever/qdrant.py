@@ -152,7 +152,7 @@ class _CallRecorder(grpc.aio.ServerInterceptor):
 
 
 async def _nothing(_request: Any, _context: _Context) -> AsyncIterator[Any]:
-    """End a call with the status OK and without a message, as if a node died while it answers."""
+    """End a call with the status OK and without a message, as if a node died while answering."""
     messages: tuple[Any, ...] = ()
     for message in messages:
         yield message

@@ -1,5 +1,4 @@
-"""A stand-in for a Qdrant cluster of three nodes, each with a copy of all data. Tests stop, freeze and restart
-nodes.
+"""A stand-in for a Qdrant cluster whose nodes each have a copy of all data. Tests stop, freeze and restart nodes.
 
 It has the observed behaviour of a real cluster of version 1.19:
 
@@ -35,7 +34,7 @@ from causeway_testing.servers import free_ports
 T = TypeVar("T")
 
 LAYOUT = Layout(replicas=3, write_consistency=2)
-"""As many copies as nodes, and a write consistency of more than half of them, so that a quorum reads each write."""
+"""As many copies as nodes, and a write consistency of more than half, so that quorum reads see all writes."""
 
 FORWARD_SECONDS = 9.4
 """The time after which a node of a real cluster gives up waiting for another one: three attempts of three seconds
@@ -50,10 +49,10 @@ class Node(Server):
         is_up: Whether the node's process is running.
         thawed: An event that is cleared while the process is frozen.
         outdated: The collections whose copy on this node has missed a write.
-        lag: The delay in seconds before a write reaches the node's copy.
+        lag: The seconds before a write reaches this copy. The write waits for it only if too few others accept it.
         is_cut_off: Whether the node cannot reach the other nodes, although clients reach it.
         is_behind: Whether the node gets no changes of collections and aliases until `Cluster.catch_up`.
-        excluded: Pairs of a collection and a node to which this node sends no more writes.
+        excluded: Pairs of a collection and a node that this node no longer chooses as leader with `MEDIUM`.
     """
 
     def __init__(self, cluster: "Cluster", port: int) -> None:
@@ -199,7 +198,7 @@ class Cluster:
         await self.recover(node)
 
     async def recover(self, node: Node) -> None:
-        """Copy the collections in which a node has missed writes from another node."""
+        """Replace each outdated copy of a node by the copy of another node."""
         for name in list(node.outdated):
             source = next(each for each in self.nodes if each is not node and name not in each.outdated)
             if await source.client.collection_exists(name):
@@ -224,10 +223,10 @@ class Cluster:
         return task
 
     async def route_to_leader(self, caller: Node, request: Any) -> Node:
-        """Send a write to the node that leads it, and return this node.
+        """Choose the leader of a write, wait while it is frozen, and return it.
 
         Raises:
-            Internal: That node is unavailable.
+            Internal: The leader is unavailable.
         """
         name, ordering = request.collection_name, request.ordering.type
         alive = [node for node in self.nodes if name not in node.outdated and (name, node) not in caller.excluded]
@@ -316,7 +315,7 @@ async def opened(
 
 
 async def _first(tasks: Sequence["asyncio.Task[T]"], count: int) -> list["asyncio.Task[T]"]:
-    """Return the first ``count`` tasks that succeed, or fewer if too many tasks fail."""
+    """Return the tasks that have succeeded once there are ``count`` of them, or fewer if too many tasks fail."""
     succeeded: list[asyncio.Task[T]] = []
     pending: set[asyncio.Task[T]] = set(tasks)
     while pending and len(succeeded) < count:

@@ -1,8 +1,9 @@
 """The stand-in for a Qdrant cluster as a program with the interface of the server's program.
 
 Each node is a process that may be killed or frozen. It relays bytes to a process with the data of all nodes,
-`qdrant_cluster.Cluster`, and sends a heartbeat to it every 30 ms. The first node starts that
-process, which continues for a while after the nodes, like a disk, and listens at the first node's peer address.
+`qdrant_cluster.Cluster`, and sends a heartbeat to it every 30 ms. The first node starts that process, which listens
+at the first node's peer address. It continues for up to 30 seconds after the last node is killed, so that restarted
+nodes find their data again, as on a disk.
 
 The program reads ``QDRANT__SERVICE__HOST``, ``…__GRPC_PORT``, ``…__HTTP_PORT``, ``QDRANT__STORAGE__STORAGE_PATH``,
 ``QDRANT__CLUSTER__ENABLED``, ``QDRANT__CLUSTER__P2P__PORT``, ``--uri`` and ``--bootstrap``. Over HTTP it reports
@@ -48,7 +49,10 @@ class DataProcess:
         self._all_stopped = asyncio.Event()
 
     async def run(self, host: str, port: int) -> None:
-        """Serve the nodes until all have stopped, or have been unavailable for 30 seconds."""
+        """Serve the nodes until all have stopped after a signal.
+
+        A check every 30 seconds also ends the process if no node is connected at that moment.
+        """
         server = await asyncio.start_server(self._attach, host, port)
         async with server:
             while True:
@@ -81,7 +85,7 @@ class DataProcess:
                 self._all_stopped.set()
 
     async def _follow(self, node: Node, reader: asyncio.StreamReader) -> bool:
-        """Freeze and thaw a node with its process until the process ends; return whether it was stopped."""
+        """Freeze and thaw a node with its process until the process ends; return whether a signal stopped it."""
         while True:
             try:
                 async with asyncio.timeout(_FROZEN_SECONDS):
@@ -203,7 +207,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 def main() -> None:
     """Run a node, or with ``--data`` the process with the data."""
-    parser = argparse.ArgumentParser(description="A stand-in of a Qdrant server, for tests.")
+    parser = argparse.ArgumentParser(description="A stand-in for a Qdrant server, for tests.")
     parser.add_argument("--uri")
     parser.add_argument("--bootstrap")
     parser.add_argument("--data", help=argparse.SUPPRESS)

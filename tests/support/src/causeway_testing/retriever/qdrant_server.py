@@ -1,4 +1,4 @@
-"""Starts a Qdrant server for tests on loopback: one node, or three nodes with separate addresses."""
+"""Qdrant servers for tests on loopback: one node, or a cluster of nodes with separate addresses."""
 
 import asyncio
 import os
@@ -75,8 +75,8 @@ class ServerNode:
         program: The program of the server.
         host: The address to listen on.
         directory: The directory for data and log.
-        ports: The ports of gRPC, HTTP and the other nodes.
-        peer: The first node of the cluster, or None for a single node. The first node gets itself by `lead`.
+        ports: The node's ports for gRPC, for HTTP and for the other nodes.
+        peer: The first node of the cluster; None for a single node, and for the first node until `lead` is called.
     """
 
     def __init__(

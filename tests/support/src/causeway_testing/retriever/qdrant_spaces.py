@@ -1,8 +1,8 @@
 """The calls that the stand-in refuses for a collection that many indexes share.
 
-A call on points must name one incarnation of an index: in its filter, in the corpus of word counts, in the points
-that it writes and in the condition of the write. Exceptions are reads by ids, whose answers the reader checks, and
-lists of the entries of indexes and of marks.
+A call on points must name one incarnation of an index: in its filter, in the filter of the points that a BM25 query
+counts for its IDF, in the points that it writes and in the condition of the write. Exceptions are reads by ids,
+whose answers the reader checks, and lists of the entries of indexes and of marks.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""Servers for rerankers in tests: HTTP with both protocols, and a model for a real Triton server."""
+"""Servers for tests of rerankers.
+
+`RerankServer` speaks the HTTP protocols of Cohere and of Hugging Face. `MODEL` runs in a real Triton server.
+"""
 
 import asyncio
 import json
@@ -23,7 +26,7 @@ input [
 output [ { name: "logits" data_type: TYPE_FP32 dims: [ 1 ] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
 """
-# A cross-encoder without weights. It returns the share of the query's tokens in the passage as a logit.
+# A cross-encoder without weights. The logit depends on the share of the query's tokens that the passage contains.
 MODEL = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -64,7 +67,7 @@ def write_tokenizer(path: Path, words: list[str]) -> None:
 
 
 class RerankServer:
-    """A server whose score of a text is the share of the query's words in the text.
+    """A server whose score of a text is the share of the query's words that the text contains.
 
     Attributes:
         script: The first responses in order, each a status or a body.

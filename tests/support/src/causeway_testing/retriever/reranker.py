@@ -1,4 +1,4 @@
-"""A reranker for tests. The score of a text is the share of the query's words in the text."""
+"""A reranker for tests. The score of a text is the share of the query's words that the text contains."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The fake store. It has all data in dictionaries, and computes all scores in a search."""
+"""The fake store. It has all data in dictionaries, and a search scores every chunk in scope."""
 
 import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
