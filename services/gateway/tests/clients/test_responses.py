@@ -104,6 +104,13 @@ async def test_the_oldest_responses_are_removed(store: ResponseStore) -> None:
     assert await store.read(OTHERS[0], other.id, soon()) == other
 
 
+async def test_a_replacement_removes_no_other_response(store: ResponseStore) -> None:
+    """A user with the maximum number of responses keeps all of them when one is replaced."""
+    several = [await store.save(ANN, stored(age=age), soon()) for age in range(3)]
+    assert await store.replace(ANN, replace(several[2], items=()), soon())
+    assert all([await store.read(ANN, one.id, soon()) for one in several])
+
+
 async def test_all_responses_of_a_user_are_deleted(store: ResponseStore) -> None:
     """`forget` deletes all responses of a user, and none of other users."""
     mine, other = await store.save(ANN, stored(), soon()), await store.save(OTHERS[0], stored(), soon())

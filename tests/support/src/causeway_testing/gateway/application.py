@@ -162,17 +162,21 @@ class FakeResponses:
         own = self._of(principal)
         while len(own) >= self.limit:
             del own[min(own, key=lambda name: name.partition("_")[2])]
-        self.revision += 1
-        own[stored.id] = saved = replace(stored, revision=self.revision)
-        return saved
+        return self._put(own, stored)
 
     async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored | None:
         """See `ports.responses.ResponseStore`."""
         self._check(stored)
-        current = self._of(principal).get(stored.id)
+        own = self._of(principal)
+        current = own.get(stored.id)
         if current is None or current.revision != stored.revision:
             return None
-        return await self.save(principal, stored, deadline)
+        return self._put(own, stored)
+
+    def _put(self, own: dict[str, Stored], stored: Stored) -> Stored:
+        self.revision += 1
+        own[stored.id] = saved = replace(stored, revision=self.revision)
+        return saved
 
     async def read(self, principal: Principal, stored_id: str, deadline: Deadline) -> Stored | None:
         """See `ports.responses.ResponseStore`."""
