@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from pydantic import Field
+from pydantic import Field, ValidationError
 from servicekit.setting_names import NAMES
 from servicekit.settings import ServiceSettings, unknown_variables
 
@@ -22,6 +22,14 @@ def test_an_empty_path_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (settings.book_file, settings.shelf, settings.title) == (None, Path("shelf"), "")
     monkeypatch.setenv("CAUSEWAY_BOOK_FILE", "book.yaml")
     assert Settings().book_file == Path("book.yaml")
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e999"])
+def test_a_number_must_be_finite(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Infinity and NaN are refused, also where a setting has no maximum."""
+    monkeypatch.setenv("CAUSEWAY_SHUTDOWN_GRACE", value)
+    with pytest.raises(ValidationError, match="finite number"):
+        Settings()
 
 
 def test_every_shared_setting_is_described() -> None:

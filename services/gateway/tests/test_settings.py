@@ -17,6 +17,12 @@ def test_detectors_do_not_get_credentials(name: str) -> None:
     assert Settings(detector_headers="x-tenant, x-request-id").detector_headers == "x-tenant, x-request-id"
 
 
+def test_the_url_of_nats_must_not_be_empty() -> None:
+    """An empty URL is refused with the setting's name. The client of NATS would fail with an assertion."""
+    with pytest.raises(ValidationError, match="nats_url"):
+        Settings(nats_url="")
+
+
 def test_the_largest_upload_fits_the_spool() -> None:
     """The gateway does not start if the largest upload could never be stored, because it needs twice its size."""
     with pytest.raises(ValidationError, match="at least twice CAUSEWAY_MAX_UPLOAD_BYTES"):

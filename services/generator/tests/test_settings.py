@@ -19,6 +19,7 @@ def test_a_model_may_have_another_name_on_the_server(monkeypatch: pytest.MonkeyP
         ("OPENAI_MODELS", "a,b=c,a=d"),
         ("OPENAI_BASE_URL", "localhost:8000"),
         ("OPENAI_BASE_URL", "http://user:key@host/v1"),
+        ("OPENAI_API_KEY", "s3cret\n"),
     ],
 )
 def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:

@@ -153,6 +153,13 @@ async def test_a_missing_model_causes_an_error_with_the_build_command(tmp_path: 
         await serve(settings, asyncio.Event())
 
 
+async def test_a_data_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
+    """The error names the setting and the directory, for example if the path is a file."""
+    (tmp_path / "data").touch()
+    with pytest.raises(InvalidRequest, match=r"^CAUSEWAY_DATA_DIR: cannot create the directory .*data/retriever"):
+        await serve(Settings(data_dir=tmp_path / "data", retriever_port=0), asyncio.Event())
+
+
 async def test_an_invalid_embeddings_file_is_reported(tmp_path: Path) -> None:
     """The error of an invalid file of embedding models names the variable, the line and the key."""
     file = tmp_path / "embeddings.yaml"

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import gc
 import os
+import re
 import signal
 import socket
 import sys
@@ -77,7 +78,13 @@ def run(
             _print_error(f"{service}: {name}: {message}")
         return EXIT_CONFIGURATION
     except SettingsError as error:  # invalid JSON for a list or an object
-        _print_error(f"{service}: {error}")
+        named = re.search(r'field "(\w+)"', str(error))  # the error has no attribute with the name
+        name = f"CAUSEWAY_{named[1].upper()}" if named else str(error)
+        _print_error(
+            f'{service}: {name}: this must be JSON: a list like ["one", "two"], '
+            'or an object like {"name": "value"}; '
+            "docs/settings.md says which one"
+        )
         return EXIT_CONFIGURATION
     logs.configure(service, settings)
     for name, similar in unknown_variables(os.environ):

@@ -37,7 +37,7 @@ def unknown_variables(variables: Iterable[str]) -> Iterator[tuple[str, str | Non
 class ServiceSettings(BaseSettings):
     """The settings of all services. Variables begin with ``CAUSEWAY_``. Services may share one environment."""
 
-    model_config = SettingsConfigDict(env_prefix="CAUSEWAY_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="CAUSEWAY_", extra="ignore", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

@@ -55,7 +55,7 @@ class Settings(OriginalSettings, IdentitySettings):
         "The gateway does this only while the guardrails service has the same release, built with the same version "
         "of Python. False: the service runs all detectors.",
     )
-    nats_url: str = Field("nats://127.0.0.1:4222", description="URL of NATS.")
+    nats_url: str = Field("nats://127.0.0.1:4222", min_length=1, description="URL of NATS.")
     nats_replicas: int = Field(
         1, ge=1, le=5, description="Number of replicas of each NATS stream and bucket; 3 in production."
     )

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pydantic import Field, SecretStr, field_validator
+from servicekit.secret_file import check_sendable
 from servicekit.settings import GrpcServiceSettings
 from servicekit.yaml_values import URL_PATTERN
 
@@ -66,6 +67,13 @@ class Settings(GrpcServiceSettings):
         description="Longest pause, in milliseconds, between two reads of a model server's stream while the "
         "process is busy, so that several tokens arrive together; 0: no pauses.",
     )
+
+    @field_validator("openai_api_key")
+    @classmethod
+    def _sendable(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            check_sendable(value.get_secret_value())
+        return value
 
     @field_validator("openai_models")
     @classmethod

@@ -13,7 +13,7 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     """The settings of a worker, from environment variables with the prefix ``CAUSEWAY_``."""
 
     ingest_port: int = Field(50054, ge=0, le=65535, description="Port of the health checks; 0 selects a free port.")
-    nats_url: str = Field("nats://127.0.0.1:4222", description="URL of NATS.")
+    nats_url: str = Field("nats://127.0.0.1:4222", min_length=1, description="URL of NATS.")
     nats_replicas: int = Field(
         1, ge=1, le=5, description="Number of replicas of each NATS stream and bucket; 3 in production."
     )

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 from servicekit import descriptors
+from servicekit.errors import InvalidRequest
 
 from retriever.concurrency.scheduler import Scheduler
 from retriever.ports.store import Store
@@ -51,6 +52,12 @@ class EdgeSettings(StoreSettings):
 
 async def _open(settings: EdgeSettings, scheduler: Scheduler) -> Store:
     directory = settings.data_dir / "retriever"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(
+            f"CAUSEWAY_DATA_DIR: cannot create the directory {directory}: {error.strerror}.", field="data_dir"
+        ) from None
     await files.wait_until_unlocked(directory, settings.retriever_lock_seconds)
     return EdgeStore(
         directory,
