@@ -155,7 +155,7 @@ def _question_messages(turn: Turn) -> tuple[Message, ...]:
     """Return the messages at the end of the history that belong to the question.
 
     If the turn has a question, they follow the latest answer or tool result. Otherwise they begin with the latest
-    user message. Without such a message, the whole history belongs to the question.
+    user message. If the history has no message of these kinds, the whole history belongs to the question.
     """
     boundary_roles = ("assistant", "tool") if turn.question else ("user",)
     for position in range(len(turn.history) - 1, -1, -1):

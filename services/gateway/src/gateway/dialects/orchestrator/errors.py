@@ -66,8 +66,8 @@ def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, 
 
 
 def _may_fail(detector: Detector, failure: DetectorFailure) -> bool:
-    # A detector is not called if the passages that it compares with the text are missing. The answer does not need
-    # the findings of a detector that only reports.
+    # A detector that compares the text with passages is not called if the request has no passages. If its action is
+    # only to report, the answer does not need its findings.
     return detector.allow_on_error or (failure.not_asked and detector.action is Action.REPORT)
 
 

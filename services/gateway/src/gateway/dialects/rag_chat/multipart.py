@@ -21,7 +21,7 @@ class File:
 
     Attributes:
         message: The position of the message.
-        path: The path in the request, which is the name of the part.
+        path: The path in the request. In a form, it is the name of the part.
         name: The file name, or else the path.
         media: The media type, in lower case, without parameters.
         content: The bytes.
@@ -101,7 +101,7 @@ def _file(name: str, part: _Part) -> File:
 def _parts(body: bytes, boundary: bytes) -> Iterator[_Part]:
     reader = _Reader()
     try:
-        parser = MultipartParser(boundary, reader.callbacks())  # type: ignore[arg-type]  # a dict of the right names
+        parser = MultipartParser(boundary, reader.callbacks())  # type: ignore[arg-type]  # it expects a TypedDict
         parser.write(body)
         parser.finalize()
     except FormParserError as error:
