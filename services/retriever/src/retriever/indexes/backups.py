@@ -23,7 +23,7 @@ _PIECE_BYTES = 256 * 1024
 _MAX_MANIFEST_BYTES = 64 * 1024
 _STALL_SECONDS = 60.0
 _ABANDONED_SECONDS = 24 * 3600.0
-"""Age of a temporary directory that a terminated process has left behind. No snapshot is sent for this long."""
+"""Older temporary directories belong to terminated processes, because no backup or restore takes this long."""
 
 
 class Backups:
@@ -57,7 +57,7 @@ class Backups:
         Raises:
             NotFound: The index does not exist.
             Unavailable: The index cannot be read, or the disk has no space for its snapshot.
-            RateLimited: Too many snapshots wait.
+            RateLimited: Too many compactions and snapshots run or wait.
             DeadlineExceeded: The client did not receive a message in time.
         """
         index = await self._indexes.get(tenant, name)
@@ -82,7 +82,7 @@ class Backups:
             Conflict: An index with this name exists.
             InvalidRequest: The snapshot is damaged or incomplete, or its embedding model is not configured.
             Unavailable: The restore failed; nothing changed.
-            RateLimited: Too many restores wait.
+            RateLimited: Too many compactions and snapshots run or wait.
             DeadlineExceeded: The client did not send a piece in time.
         """
         if len(manifest) > _MAX_MANIFEST_BYTES:

@@ -23,7 +23,7 @@ class Indexes:
     """All indexes of all tenants. `open` creates it.
 
     Attributes:
-        shield: Runs work that must not be interrupted: commits, and settling after them.
+        shield: Runs work that must not be interrupted, for example commits.
     """
 
     def __init__(self, store: Store) -> None:
@@ -141,7 +141,7 @@ class Indexes:
         """
         key = spec.tenant, keys.index_name(spec.name)
         async with self._writing(key, spec) as index:
-            # The index may be unpublished, because an upsert creates it, too.
+            # An index that `_writing` or a running upsert has just created is not published yet.
             if index.is_published or self._indexes.get(key) is not index or index.spec != spec:
                 raise Conflict(f"Index '{spec.name}' exists already.", resource=spec.name)
             await self.shield.run(self.publish(index))
@@ -185,7 +185,10 @@ class Indexes:
                 index.is_published = True
 
     async def delete(self, tenant: str, name: str) -> None:
-        """Delete an index. Running upserts to it fail with NotFound.
+        """Delete an index.
+
+        Running upserts to it fail with NotFound. Those of other processes fail with Replaced, and a retry creates
+        the index again.
 
         Raises:
             NotFound: The tenant has no index with this name.

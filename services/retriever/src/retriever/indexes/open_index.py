@@ -157,7 +157,7 @@ class Index:
                         await self.settle(document_id)
 
     async def settle_abandoned(self) -> list[str]:
-        """Settle the documents with abandoned marks or stray chunks. Return their ids.
+        """Settle the documents with abandoned marks, or with chunks of another version. Return their ids.
 
         The result also contains the ids of abandoned marks without a document, for example `ports.store.REBUILD`.
         """

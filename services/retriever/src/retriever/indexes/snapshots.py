@@ -50,7 +50,7 @@ class Snapshots:
                 written, or the tenant has too many snapshots.
             PermissionDenied: The index has documents that the caller may not see.
             Unavailable: The snapshot could not be written; an existing one is unchanged.
-            RateLimited: Too many snapshots wait.
+            RateLimited: Too many compactions and snapshots run or wait.
         """
         index = await self._indexes.get(principal.tenant, index_name)
         directory, _ = await asyncio.to_thread(self._snapshot_directories, principal.tenant, path, index_name)
@@ -109,7 +109,7 @@ class Snapshots:
             Conflict: The index exists, and ``overwrite`` is not set.
             PermissionDenied: The index to overwrite has documents that the caller may not see.
             Unavailable: The load failed; nothing changed.
-            RateLimited: Too many snapshots wait to be loaded.
+            RateLimited: Too many compactions and snapshots run or wait.
         """
         keys.index_name(index_name)
         directories = await asyncio.to_thread(self._snapshot_directories, principal.tenant, path, index_name)

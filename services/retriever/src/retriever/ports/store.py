@@ -213,7 +213,10 @@ class Collection(Protocol):
         ...
 
     async def abandoned(self) -> list[str]:
-        """Return the ids of documents that a terminated process has left marked."""
+        """Return the ids of documents with abandoned marks.
+
+        In a shared store, also return the ids of documents with chunks of another version that a search has found.
+        """
         ...
 
     async def freeze(self, seconds: float) -> None:
@@ -253,7 +256,7 @@ class Collection(Protocol):
 
         Raises:
             Unavailable: The compaction failed; nothing changed.
-            RateLimited: Too many compactions wait.
+            RateLimited: Too many compactions and snapshots run or wait.
         """
         ...
 
@@ -262,7 +265,7 @@ class Collection(Protocol):
 
         Raises:
             Unavailable: The snapshot could not be written; an existing one is unchanged.
-            RateLimited: Too many snapshots wait.
+            RateLimited: Too many compactions and snapshots run or wait.
         """
         ...
 
@@ -322,7 +325,7 @@ class Store(Protocol):
         Raises:
             InvalidRequest: The snapshot is damaged, or its vectors do not match ``spec``.
             Unavailable: The collection could not be created.
-            RateLimited: Too many restores wait.
+            RateLimited: Too many compactions and snapshots run or wait.
         """
         ...
 

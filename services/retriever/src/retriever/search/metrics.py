@@ -1,5 +1,6 @@
-"""Metrics and the span of a search. Names follow OpenTelemetry's conventions for retrieval.
+"""Metrics and the span of a search.
 
+The name of the span and its ``gen_ai.`` attributes follow OpenTelemetry's conventions for retrieval:
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/gen-ai-spans.md
 """
 

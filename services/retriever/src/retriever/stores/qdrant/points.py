@@ -19,7 +19,10 @@ from retriever.stores.qdrant.node import Method
 
 
 class Points:
-    """The points of a collection. Each method raises `removal_error` after the collection was removed.
+    """The points of a collection.
+
+    Each method raises `removal_error` after the collection was removed. If this error is `Replaced`, `delete_where`
+    and `upsert_record` return it instead.
 
     Args:
         location: The location of the index.
