@@ -333,7 +333,7 @@ class Chunker:
 
 
 def _overlap_and_separator(text: str, previous_end: int | None, start: int) -> tuple[int, str | None]:
-    """Return the overlap and the separator between the previous chunk and one that begins at ``start``."""
+    """Return the overlap (in code points) and the separator between the previous chunk and one from ``start``."""
     if previous_end is None:
         return 0, None
     return max(0, previous_end - start), text[previous_end:start]

@@ -59,7 +59,7 @@ class FileReport:
         await self._report_progress()
 
     def warn(self, warnings: Iterable[JobWarning]) -> None:
-        """Add warnings. The next record of progress contains them."""
+        """Add warnings. The next record of the job contains them."""
         self._warnings += warnings
         self._report.set_warnings(self._warnings)
 

@@ -55,8 +55,8 @@ class Report:
     later attempts. So a worker that was considered dead cannot undo the work of its successor. All methods that
     record a state raise `OwnershipLost` if another worker has taken the job, or the job has ended.
 
-    The first record of an attempt counts the attempt, because a worker cannot record its own crash. If a dependency
-    was unavailable, a later record subtracts the attempt again.
+    The first record of an attempt counts the attempt, because a worker cannot record its own crash. A later record
+    subtracts the attempt again after an outage, a wait for earlier jobs, or an interruption.
 
     Args:
         jobs: The store of the states.
@@ -128,7 +128,7 @@ class Report:
         return (datetime.now(UTC) - since).total_seconds() if since else 0.0
 
     def set_warnings(self, warnings: Sequence[JobWarning]) -> None:
-        """Replace the warnings. The next record of progress contains them."""
+        """Replace the warnings. The next record contains them."""
         recorded = tuple(
             replace(
                 warning, message=warning.message[:_MAX_WARNING_CHARACTERS], part=warning.part[:_MAX_PART_CHARACTERS]

@@ -9,7 +9,7 @@ from ingest.parsing.registry import FORMATS, READABLE, Format, format_by_suffix
 from ingest.parsing.text.decode import is_text
 
 _PEEK = 64 * 1024
-"""Bytes at the beginning of a file that determine its format."""
+"""Number of bytes at the beginning of a file that are examined. For ZIP and OLE files, more of the file is read."""
 # fmt: off
 _UNSUPPORTED_BINARY_SUFFIXES = frozenset((
     ".doc", ".docm", ".dot", ".dotx", ".xls", ".ppt", ".gz", ".bz2", ".xz", ".7z", ".rar", ".gif", ".bmp", ".heic",

@@ -11,7 +11,7 @@ _REFUSED_NETWORKS = tuple(
         ip_network,
         (
             "168.63.129.16/32",  # Azure's WireServer: a public address that leads to the host
-            "192.0.0.0/24",  # Oracle's metadata and others
+            "192.0.0.0/24",  # IETF protocols; Oracle Cloud has a metadata service at 192.0.0.192
             "192.88.99.0/24",  # 6to4 relays
             "64:ff9b:1::/48",  # NAT64 of a local network
             "2001::/23",  # IETF protocols, for example Teredo, which embeds addresses

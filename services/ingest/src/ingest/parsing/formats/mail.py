@@ -89,10 +89,10 @@ def _headers(mail: EmailMessage) -> Headers:
 
 
 def _bodies(mail: EmailMessage) -> list[MIMEPart]:
-    """Return the texts that mail programs show, in order. Of alternatives, this is plain text rather than HTML."""
+    """Return the texts that mail programs show, in order. Among alternatives, plain text has priority over HTML."""
     shown = list(_shown(mail))
     if not shown and (only := mail.get_body(("plain", "html"))) is not None:
-        return [only]  # a text with a file name, but no other text
+        return [only]  # the only text has a file name
     return shown
 
 

@@ -57,7 +57,7 @@ def parse(request: Request) -> Iterator[Part]:
     """Yield the head and the pages of a PDF. The first ``max_pictures`` pages have a picture.
 
     Raises:
-        Unreadable: The PDF is encrypted, truncated or damaged, or has no text.
+        Unreadable: The PDF is encrypted, truncated or damaged, or has neither text nor images for OCR.
         TooLarge: The PDF has more pages than ``max_pages``.
     """
     path, max_pages, max_pictures = Path(request.path), request.max_pages, request.max_pictures

@@ -41,7 +41,7 @@ def parse(request: Request) -> Iterator[Part]:
     """Yield the head and the slides of a presentation, each with its pictures; hidden slides have no text.
 
     Raises:
-        Unreadable: The presentation is damaged, or has no text.
+        Unreadable: The presentation is damaged, or has neither text nor pictures for OCR.
         Unsupported: The presentation is Strict Open XML; see `ooxml.check`.
         TooLarge: The presentation has more than ``max_pages`` slides, or is too large for ``memory`` when unpacked.
     """

@@ -61,7 +61,7 @@ def parse(request: Request) -> Iterator[Part]:
     """Yield the head and the single page of a Word document, then its pictures.
 
     Raises:
-        Unreadable: The document is damaged, or has no text.
+        Unreadable: The document is damaged, or has neither text nor pictures for OCR.
         Unsupported: The document is Strict Open XML; see `ooxml.check`.
         TooLarge: The document is too large for ``memory`` when unpacked.
     """
