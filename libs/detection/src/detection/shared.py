@@ -31,7 +31,7 @@ _ENGINES = ("google-re2", "msgspec")
 
 @dataclass(frozen=True, slots=True)
 class JudgingLimits:
-    """The limits on texts, held-back text and searches.
+    """The limits on texts, on held-back text and on the search for patterns.
 
     Attributes:
         longest_text: The maximum number of code points of all texts of a request together, or of one piece of a

@@ -32,7 +32,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
     Args:
         catalogue: The detectors.
         workers: The threads that judge long texts.
-        limits: The limits on texts, held-back text and searches.
+        limits: The limits on texts, on held-back text and on the search for patterns.
         policy: Returns the current policy of the policy file.
     """
 

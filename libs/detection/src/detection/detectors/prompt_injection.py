@@ -1,7 +1,7 @@
 """The detector ``prompt_injection``: finds phrases that try to give a model new instructions.
 
 The detector searches for known phrases. The search is quick and works on growing texts, but misses other wordings.
-To find other wordings, add a model behind the detector API.
+To find other wordings, configure a model as a remote detector (docs/guardrails.md).
 """
 
 from typing import Annotated, Literal, get_args

@@ -21,9 +21,9 @@ class CaikitChunker(RemoteChunker):
 
     A text that arrives in one piece takes one unary call. For a growing text, the protocol does not report how much
     text the server has processed. The chunker therefore counts text as processed when it is written. If the server
-    does not end a chunk, the detector fails at the limit of a window. The server's time limit applies only while a
-    piece waits to be written, and after the end of the text. The text after the server's last end, for example
-    white space, is the last chunk.
+    does not end a chunk, the detector fails at the hold-back limit. The server's time limit applies only while a
+    piece waits to be written, and after the end of the text. If text remains after the server's last chunk, for
+    example white space, it is the last chunk.
     """
 
     _piece_index = 0

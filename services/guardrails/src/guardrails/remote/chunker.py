@@ -117,7 +117,7 @@ class RemoteChunker:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
 
     async def _write(self, call: rpc.Exchange) -> None:
-        # `_read` returns the responses that arrived before the error, and then raises the same error.
+        # `_read` processes the responses that arrived before the error, and then raises the same error.
         with contextlib.suppress(CausewayError):
             await self._write_pieces(call)
 

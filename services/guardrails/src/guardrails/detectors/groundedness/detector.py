@@ -2,8 +2,8 @@
 
 The cosine of the embeddings shows whether a sentence has the same subject as a passage. The detector then compares
 the sentence with the passages word by word. Numbers, dates, names and colours must be in a passage, next to the
-same words. Negations and opposites must agree. The word lists are English. The detector compares only words. For a
-comparison of meaning, add a model behind the detector API.
+same words. Negations and opposites must agree. The word lists are English. The detector compares words, not
+meanings. To compare meanings, configure a model as a remote detector (docs/guardrails.md).
 
 A finding has the position of the passage's sentence, not its text, because the text could contain words that an
 output policy removes from the answer.
