@@ -7,6 +7,7 @@ from causeway.cli.backup import pause, streams
 from causeway.cli.backup.folder import Contents, Folder, SavedIndex, SavedStream
 from causeway.cli.backup.installation import Installation
 from servicekit import keys
+from servicekit.errors import NotFound
 
 _FIRST = (
     keys.INGEST_STREAM,
@@ -51,8 +52,12 @@ async def save(
             if name in existing:
                 await add(name)
         for number, (tenant, name) in enumerate(await installation.indexes.names(), 1):
-            indexes.append(await installation.indexes.save(tenant, name, folder, f"{number}.index"))
-            report(f"index {name} of tenant {tenant}")
+            try:
+                indexes.append(await installation.indexes.save(tenant, name, folder, f"{number}.index"))
+            except NotFound:
+                report(f"index {name} of tenant {tenant} was deleted during the backup")
+            else:
+                report(f"index {name} of tenant {tenant}")
     for name in existing:
         if name not in _FIRST:
             await add(name)
