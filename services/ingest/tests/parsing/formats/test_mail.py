@@ -67,10 +67,13 @@ def test_headers_are_metadata_and_text(read_mail: ReadMail) -> None:
 
 
 def test_the_readable_body(read_mail: ReadMail) -> None:
-    """The plain alternative of the body is read; without it, HTML without tags. Wrong charsets are detected."""
-    both = written("Plain words.")
-    both.add_alternative("<p>Marked <b>words</b></p>", subtype="html")
-    assert texts(read_mail(both)).endswith("\n\nPlain words.")
+    """The plain alternative of the body is read; if it is missing or empty, HTML without tags. Wrong charsets are
+    detected.
+    """
+    for plain, read in (("Plain words.", "Plain words."), (" \n", "Marked words")):
+        both = written(plain)
+        both.add_alternative("<p>Marked <b>words</b></p>", subtype="html")
+        assert texts(read_mail(both)).endswith(f"\n\n{read}")
     html = written()
     html.set_content("<style>p{}</style><p>Marked <b>words</b></p><ul><li>one<li>two</ul>", subtype="html")
     assert texts(read_mail(html)).endswith("\n\nMarked words\n- one\n- two")

@@ -89,7 +89,10 @@ def _headers(mail: EmailMessage) -> Headers:
 
 
 def _bodies(mail: EmailMessage) -> list[MIMEPart]:
-    """Return the texts that mail programs show, in order. Among alternatives, plain text has priority over HTML."""
+    """Return the texts that mail programs show, in order.
+
+    Among alternatives, plain text has priority over HTML, if it is not empty.
+    """
     shown = list(_shown(mail))
     if not shown and (only := mail.get_body(("plain", "html"))) is not None:
         return [only]  # the only text has a file name
@@ -99,7 +102,8 @@ def _bodies(mail: EmailMessage) -> list[MIMEPart]:
 def _shown(part: MIMEPart) -> Iterator[MIMEPart]:
     content_type = part.get_content_type()
     if content_type in ("multipart/alternative", "multipart/related"):
-        body = part.get_body(("plain", "html"))
+        plain = part.get_body(("plain",))
+        body = part.get_body(("html",)) if plain is None or not _text(plain).strip() else plain
         if body is not None:
             yield body
     elif content_type.startswith("multipart/"):
