@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -31,8 +32,16 @@ async def stored(tmp_path: Path) -> dict[str, bytes]:
     """Return the stored records of keys."""
     client = await connect(stack_file.read(tmp_path)["nats_url"], "test")
     try:
-        bucket = await client.jetstream().key_value(keys.API_KEYS_BUCKET)
-        return {name: (await bucket.get(name)).value or b"" for name in await bucket.keys()}
+        jetstream = client.jetstream()
+        bucket = await jetstream.key_value(keys.API_KEYS_BUCKET)
+        # `bucket.keys` sometimes finds no keys, if they arrive before the number of waiting messages.
+        info = await jetstream.stream_info(f"KV_{keys.API_KEYS_BUCKET}", subjects_filter=">")
+        found = {}
+        for subject in info.state.subjects or ():
+            name = subject.rpartition(".")[2]
+            with contextlib.suppress(nats.js.errors.KeyNotFoundError):
+                found[name] = (await bucket.get(name)).value or b""
+        return found
     finally:
         await client.close()
 
