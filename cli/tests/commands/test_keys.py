@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +14,7 @@ from causeway.cli.errors import CommandError, UsageError
 from causeway_testing.servers import free_ports, nats_server
 from servicekit import keys
 from servicekit.api_keys import ApiKey
+from servicekit.key_value import current_entries
 from servicekit.nats import connect
 
 Run = Callable[..., Any]
@@ -32,16 +32,8 @@ async def stored(tmp_path: Path) -> dict[str, bytes]:
     """Return the stored records of keys."""
     client = await connect(stack_file.read(tmp_path)["nats_url"], "test")
     try:
-        jetstream = client.jetstream()
-        bucket = await jetstream.key_value(keys.API_KEYS_BUCKET)
-        # `bucket.keys` sometimes finds no keys, if they arrive before the number of waiting messages.
-        info = await jetstream.stream_info(f"KV_{keys.API_KEYS_BUCKET}", subjects_filter=">")
-        found = {}
-        for subject in info.state.subjects or ():
-            name = subject.rpartition(".")[2]
-            with contextlib.suppress(nats.js.errors.KeyNotFoundError):
-                found[name] = (await bucket.get(name)).value or b""
-        return found
+        bucket = await client.jetstream().key_value(keys.API_KEYS_BUCKET)
+        return {entry.key: entry.value or b"" for entry in await current_entries(bucket)}
     finally:
         await client.close()
 
