@@ -159,12 +159,13 @@ def user(**members: Any) -> dict[str, Any]:
 async def test_a_bad_prompt_is_refused_before_a_model_is_called(
     serve: Serve, members: dict[str, Any], field: str
 ) -> None:
-    """A bad prompt is refused with its field before the model is called."""
+    """A bad prompt is refused with its field before the model is called, without the text of Python's codec."""
     model = FakeModel()
     async with serve(model) as generator:
         with pytest.raises(InvalidRequest) as caught:
             await events_of(generator, pb.GenerateRequest(principal=LOCAL.to_proto(), **members))
     assert caught.value.field == field
+    assert "codec" not in caught.value.message
     assert model.prompts == []
 
 

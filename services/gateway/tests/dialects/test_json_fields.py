@@ -1,5 +1,6 @@
 from typing import Any
 
+import msgspec
 import pytest
 from gateway.dialects import json_fields
 from gateway.dialects.json_fields import Fields
@@ -79,6 +80,14 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
             json_fields.value(raw, name)
     except InvalidRequest:
         pass
+
+
+def test_another_encoding_is_named() -> None:
+    """The error says that the text is not UTF-8, without the text of Python's codec."""
+    with pytest.raises(InvalidRequest, match=r"^The body is not valid JSON: it is not UTF-8\.$"):
+        json_fields.members('{"Zürich": 1}'.encode("latin-1"))
+    with pytest.raises(InvalidRequest, match=r"^x cannot be read: it is not UTF-8\.$"):
+        json_fields.value(msgspec.Raw(b'"\xff"'), "x")
 
 
 @pytest.mark.parametrize("raw", [b'{"a":1e400}', b'{"a":' + b"9" * 5000 + b"}", b'{"a":"\xff"}'])

@@ -164,6 +164,8 @@ def _parse(decoder: "msgspec.json.Decoder[Any]", value: bytes, field: str, kind:
     try:
         value.decode()  # the decoder does not check the encoding of members that it skips
         return decoder.decode(value)
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"The value is not a JSON {kind}: it is not UTF-8.", field=field) from None
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"The value is not a JSON {kind}: {error}.", field=field) from error
 

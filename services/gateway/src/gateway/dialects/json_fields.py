@@ -70,6 +70,8 @@ def _reason(error: Exception) -> str:
     # The client needs neither the parser's position nor the stack depth.
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
     reason = str(error).partition(" - at ")[0]
     return _TRUNCATED if reason == "Input data was truncated" else reason
 
