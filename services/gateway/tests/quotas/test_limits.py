@@ -75,10 +75,10 @@ def test_a_changed_file_is_reloaded(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """The error names the key, or the setting if the file is missing."""
+    """The error names the path of the file and the key, or the setting if the file is missing."""
     path = tmp_path / "quotas.yaml"
     path.write_text(text)
-    with pytest.raises(InvalidRequest, match=message):
+    with pytest.raises(InvalidRequest, match=rf"^CAUSEWAY_QUOTAS_FILE: {path}, line 1.*{message}"):
         limits.load(path)
     path.unlink()
     with pytest.raises(InvalidRequest, match="CAUSEWAY_QUOTAS_FILE"):

@@ -48,10 +48,10 @@ def test_a_changed_file_is_loaded(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """The error for an invalid file names the key, and the error for a missing file the setting."""
+    """The error for an invalid file names its path and the key, and the error for a missing file the setting."""
     path = tmp_path / "prices.yaml"
     path.write_text(text)
-    with pytest.raises(InvalidRequest, match=message.replace(".", r"\.")):
+    with pytest.raises(InvalidRequest, match=rf"^CAUSEWAY_PRICES_FILE: {path}, .*" + message.replace(".", r"\.")):
         prices.load(path)
     os.remove(path)
     with pytest.raises(InvalidRequest, match="CAUSEWAY_PRICES_FILE"):

@@ -125,7 +125,7 @@ def load(path: Path) -> Reloadable[Quotas]:
         InvalidRequest: The file cannot be read or is invalid. The message has the position.
     """
     with setting_errors("quotas_file"):
-        return Reloadable(path, lambda raw: parse(raw, path.name))
+        return Reloadable(path, lambda raw: parse(raw, str(path)))
 
 
 def parse(raw: bytes, name: str) -> Quotas:

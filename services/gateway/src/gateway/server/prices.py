@@ -60,7 +60,7 @@ def load(path: Path) -> Reloadable[Prices]:
         InvalidRequest: The file cannot be read, or is invalid. The message has the position.
     """
     with setting_errors("prices_file"):
-        return Reloadable(path, lambda raw: _parse(raw, path.name))
+        return Reloadable(path, lambda raw: _parse(raw, str(path)))
 
 
 def _parse(raw: bytes, name: str) -> Prices:
