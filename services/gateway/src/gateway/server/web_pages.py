@@ -19,7 +19,7 @@ _OTHER_SITES = (b"cross-site", b"same-site")  # same-site includes other ports o
 
 
 class WebPages:
-    """Refuses requests for foreign hosts, and requests from pages of other origins.
+    """Refuses requests for other hosts (the header ``Host``), and requests from pages of other origins.
 
     The gateway's hosts are loopback addresses, the hosts of profiles, and the allowed hosts. Pages of the origins
     that the profile allows may send requests. A user may follow a link on any page. Routes that never need
@@ -40,7 +40,7 @@ class WebPages:
         """Serve one request.
 
         Raises:
-            PermissionDenied: The host is foreign, or a page of another origin sent the request.
+            PermissionDenied: The gateway does not have this host, or a page of another origin sent the request.
         """
         if scope["type"] == "http":
             route = state_of(scope).route
