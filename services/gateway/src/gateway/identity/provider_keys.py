@@ -27,9 +27,9 @@ Keys = Mapping[str, PyJWK]
 class ProviderKeys:
     """The provider's signing keys by their ids.
 
-    The first request after ten minutes starts a refresh in the background. A request whose token names an unknown
-    key waits for a refresh. A minimum interval between two refreshes protects the provider against tokens with
-    random key ids. If the provider fails or sends invalid data, the previous keys remain valid.
+    The first token to verify after ten minutes starts a refresh in the background. A request whose token names an
+    unknown key waits for a refresh. A minimum interval between two refreshes protects the provider against tokens
+    with random key ids. If the provider fails or sends invalid data, the previous keys remain valid.
 
     Args:
         issuer: The URL of the provider.
