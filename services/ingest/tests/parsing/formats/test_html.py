@@ -92,6 +92,9 @@ def test_deep_nesting_is_read() -> None:
         ),
         ('<meta charset="utf-8">Grüße, schöne Überfahrt nach München'.encode("latin-1"), "Überfahrt"),
         ('<meta charset="nonsense">Grüße'.encode(), "Grüße"),
+        ('<meta charset="undefined">Grüße'.encode(), "Grüße"),
+        ('<meta charset="utf-16">Grüße'.encode(), "Grüße"),
+        ('<meta charset="utf-16">Grüße '.encode(), "Grüße"),
         ("Grüße".encode("utf-16"), "Grüße"),
     ],
 )

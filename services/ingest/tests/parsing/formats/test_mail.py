@@ -79,6 +79,8 @@ def test_the_readable_body(read_mail: ReadMail) -> None:
     assert texts(read_mail(html)).endswith("\n\nMarked words\n- one\n- two")
     raw = written().as_bytes().replace(b"The ferry", "Die Fähre".encode("latin-1"))
     assert "Die Fähre leaves" in texts(read_mail(raw))
+    for charset in (b"undefined", b'"a\0b"'):
+        assert "The ferry leaves" in texts(read_mail(written().as_bytes().replace(b'"utf-8"', charset)))
 
 
 def test_all_texts_of_the_body_are_read(read_mail: ReadMail) -> None:

@@ -1,6 +1,7 @@
 """HTML: the main text with headings, list items and table rows, without navigation and scripts."""
 
 import codecs
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,13 +46,18 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def _source(data: bytes) -> str:
-    """Decode the source with its declared encoding; as plain text if it has a byte order mark or this fails."""
+    """Decode the source with its declared encoding; as plain text if it has a byte order mark or this fails.
+
+    An encoding in which the declaration itself has other characters is wrong: a page that declares UTF-16 in ASCII
+    is not UTF-16 (HTML Living Standard 13.2.3.2).
+    """
     declared = _CHARSET.search(data[:_CHARSET_PEEK])
     if declared and not data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        try:
-            return data.decode(declared[1].decode())
-        except (LookupError, UnicodeDecodeError):
-            pass
+        encoding = declared[1].decode()
+        # Some codecs of Python, such as `undefined`, raise the base class `UnicodeError`.
+        with contextlib.suppress(LookupError, UnicodeError):
+            if declared[0].decode(encoding) == declared[0].decode("ascii"):
+                return data.decode(encoding)
     return decode(data)
 
 

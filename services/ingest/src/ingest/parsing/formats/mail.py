@@ -128,7 +128,7 @@ def _text(part: MIMEPart) -> str:
         return ""
     try:
         return data.decode(part.get_content_charset("utf-8"))
-    except (LookupError, UnicodeDecodeError):
+    except (LookupError, ValueError):  # some codecs raise `UnicodeError`; a name with NUL raises `ValueError`
         return decode(data) if data else ""
 
 
