@@ -122,7 +122,9 @@ async def test_unread_pages_are_recorded(rig: Rig) -> None:
 
 
 async def test_pages_that_were_recognised_are_recorded(rig: Rig) -> None:
-    """The metadata lists recognised pages with their confidence. No page is recognised if OCR is off."""
+    """The metadata lists recognised pages with their confidence, even after a change of the readers. No page is
+    recognised if OCR is off.
+    """
     assert await rig.run(rig.upload(b"One.\fscan")) is State.SUCCEEDED
     document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
     assert json.loads(document.metadata_json)["ocr"] == [{"page": 2, "confidence": 0.9}]
@@ -131,8 +133,12 @@ async def test_pages_that_were_recognised_are_recorded(rig: Rig) -> None:
     assert (
         await rig.ingestion.run(again, await Report.begin(rig.jobs, again, 1), no_earlier_jobs) is State.UNCHANGED
     )
+    readers = replace(again, document=replace(again.document, generation=3, groups=("staff",)))
+    assert await rig.run(readers) is State.SUCCEEDED
+    document, _ = rig.index.documents["acme", "library", "id of notes.txt"]
+    assert (document.groups, b'"page":2' in document.metadata_json) == (("staff",), True)
     rig.index.ocr = False
-    await rig.run(rig.upload(b"Two.\fscan", generation=3))
+    await rig.run(rig.upload(b"Two.\fscan", generation=4))
     document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
     assert b"ocr" not in document.metadata_json
     assert [chunk.text for chunk in chunks] == ["Two.", "scan"]

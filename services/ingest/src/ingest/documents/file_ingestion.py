@@ -117,7 +117,7 @@ class FileIngestion:
             if existing.has_same_content_as(job.document) and not existing.may_have_members:
                 await report.commit()
                 with contextlib.suppress(NotFound):  # the document was just removed
-                    updated = await self._index.update(job, replace(job.document, language=existing.language))
+                    updated = await self._index.update(job, job.document.with_facts_of(existing))
                     await self._remove_unused(job, job.object_name, existing.original)
                     return State.SUCCEEDED if updated else State.UNCHANGED
         if job.url and await self._originals.download_info(job.object_name) is None:
@@ -219,7 +219,7 @@ class FileIngestion:
         if existing is not None and existing.has_same_content_as(job.document) and not existing.may_have_members:
             await report.commit()
             with contextlib.suppress(NotFound):  # the document was just removed
-                await self._index.update(job, replace(job.document, language=existing.language))
+                await self._index.update(job, job.document.with_facts_of(existing))
                 return True
         await self._originals.put(job.object_name, member.path, DownloadInfo())
         try:
