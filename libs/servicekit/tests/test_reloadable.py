@@ -57,6 +57,18 @@ def test_a_bad_file_keeps_the_old_snapshot(path: Path, log: Any) -> None:
     assert (reloadable.check(), reloadable.current) == (True, 3)
 
 
+def test_an_empty_file_keeps_the_old_snapshot(path: Path, log: Any) -> None:
+    """A file that a program has just truncated removes no policy, also if the parser accepts empty content."""
+    reloadable = Reloadable(path, lambda raw: raw)
+    for content in ("", " \n"):
+        path.write_text(content)
+        assert [reloadable.check() for _ in range(2)] == [False] * 2
+        assert reloadable.current == b"1"
+    assert [entry["log_level"] for entry in log] == ["error"] * 2
+    path.write_text("{}")
+    assert (reloadable.check(), reloadable.current) == (True, b"{}")
+
+
 def test_a_parser_that_breaks_keeps_the_old_snapshot(path: Path, log: Any) -> None:
     """A defect of the parser counts as a bad file, and its stack is in the log."""
 

@@ -17,7 +17,9 @@ class Reloadable(BackgroundTask, Generic[T]):
     """The parsed content of a file, as an immutable snapshot.
 
     A request reads `current` once and uses this snapshot to its end. If the file cannot be read or parsed, the old
-    snapshot remains in use and the problem is logged once. Only the first load raises errors.
+    snapshot remains in use and the problem is logged once. Only the first load raises errors. A file that becomes
+    empty is invalid, because a program that is writing the file may have truncated it: without this rule, policies
+    and limits would not apply until the next check.
 
     Args:
         path: The file.
@@ -65,6 +67,12 @@ class Reloadable(BackgroundTask, Generic[T]):
         if raw == self._raw:
             return False
         self._raw = raw
+        if not raw.strip():
+            _log.error(
+                "configuration file is empty; keeping the old configuration; to remove all entries, write {}",
+                path=str(self._path),
+            )
+            return False
         try:
             self._current = self._parse(raw)
         except ValueError as error:
