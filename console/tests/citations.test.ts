@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { numbered, parts, restored, settled, sourceOf } from '../src/logic/citations.ts'
+import { numbered, parts, passagesOfFile, restored, settled, sourceOf } from '../src/logic/citations.ts'
 
 test('citations of known sources get numbers in the order of their first use', () => {
   const cited = numbered('One [b.md]. Two [a.pdf#page=2][b.md].', ['a.pdf#page=2', 'b.md'])
@@ -32,4 +32,10 @@ test('the beginning of a citation is not shown while it comes', () => {
 test('a citation names a file and a page', () => {
   assert.deepEqual(sourceOf('a#b.pdf#page=12'), { file: 'a#b.pdf', page: 12 })
   assert.deepEqual(sourceOf('notes.md'), { file: 'notes.md', page: null })
+})
+
+test('a citation has the passages of its file, also if the name is encoded', () => {
+  const passages = [{ sourcepage: 'C%23.pdf#page=2' }, { sourcepage: 'C%23.pdf#page=3' }, { sourcepage: 'What now%3F.md' }]
+  assert.deepEqual(passagesOfFile(passages, sourceOf('C%23.pdf#page=2').file), passages.slice(0, 2))
+  assert.deepEqual(passagesOfFile(passages, 'What now%3F.md'), passages.slice(2))
 })

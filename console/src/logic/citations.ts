@@ -69,3 +69,11 @@ export function sourceOf(name: string): Source {
   const match = /^(.*)#page=(\d+)$/.exec(name)
   return match ? { file: match[1] ?? '', page: Number(match[2]) } : { file: name, page: null }
 }
+
+/**
+ * Return the passages of a cited file. The citation has the name as `sourcepage` has it, in which characters such as
+ * `#` and `?` are encoded; `sourcefile` is the name as it was uploaded.
+ */
+export function passagesOfFile<P extends { sourcepage: string }>(passages: readonly P[], file: string): P[] {
+  return passages.filter((each) => sourceOf(each.sourcepage).file === file)
+}

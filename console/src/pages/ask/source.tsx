@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { lazy, Suspense } from 'react'
 import { ApiError, send } from '../../api/http.ts'
 import type { Passage } from '../../api/types.ts'
-import type { Source } from '../../logic/citations.ts'
+import { passagesOfFile, type Source } from '../../logic/citations.ts'
 import { highlighted } from '../../logic/highlight.ts'
 import { Badge, Button, Failure, Loading } from '../../ui/parts.tsx'
 import { Scores } from './how.tsx'
@@ -18,7 +18,7 @@ interface Props {
 
 /** The cited page beside the answer, as text or as a PDF page. The console never runs code of a document. */
 export function SourceView({ source, passages, onClose }: Props) {
-  const cited = passages.filter((each) => each.sourcefile === source.file)
+  const cited = passagesOfFile(passages, source.file)
   const onPage = cited.filter((each) => source.page === null || each.sourcepage.endsWith(`#page=${source.page}`))
   const index = cited[0]?.index ?? ''
   const original = useQuery({
