@@ -36,10 +36,12 @@ class Service:
     Attributes:
         running: The number of running requests.
         max_running: The highest number of concurrent requests.
+        recorded_later: Whether the requests accept background responses.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
         self.seconds = seconds
+        self.recorded_later = False
         self.running = self.max_running = 0
         self.gates: list[asyncio.Event] = []
 
@@ -54,6 +56,7 @@ class Service:
             else:
                 await asyncio.sleep(self.seconds)
             state_of(scope).done = Done(())
+            state_of(scope).recorded_later = self.recorded_later
         finally:
             self.running -= 1
 
@@ -226,6 +229,23 @@ async def test_earlier_slow_answers_are_forgotten() -> None:
     tasks = start(app, 4, x_envoy_expected_rq_timeout_ms="5000")
     await asyncio.sleep(0.02)
     tasks += start(app, 1, x_envoy_expected_rq_timeout_ms="5000")
+    assert all(await ended(*tasks))
+
+
+@virtual_time
+async def test_accepted_background_responses_do_not_count_as_answers() -> None:
+    """The time in which a background response is accepted does not shorten the expected time of an answer."""
+    service = Service(0.2)
+    app = admission(service, 4)
+    await ask(app)
+    service.seconds, service.recorded_later = 0.0, True
+    for _ in range(100):
+        await ask(app)
+    service.seconds, service.recorded_later = 0.2, False
+    tasks = start(app, 4)
+    await run_ready_tasks()
+    with pytest.raises(Unavailable, match="longer than the client waits"):
+        await ask(app, x_envoy_expected_rq_timeout_ms="199")
     assert all(await ended(*tasks))
 
 

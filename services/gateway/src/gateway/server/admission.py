@@ -111,7 +111,9 @@ class Admission:
         finally:
             del self._start_times[number]
             self._release()
-            if kind is AdmissionClass.INTERACTIVE and state_of(scope).done is not None:
+            state = state_of(scope)
+            # An accepted background response takes milliseconds, because the answer is generated later.
+            if kind is AdmissionClass.INTERACTIVE and state.done is not None and not state.recorded_later:
                 seconds = time.perf_counter() - begin
                 self._mean_seconds += (seconds - self._mean_seconds) * (_MEAN_WEIGHT if self._mean_seconds else 1.0)
 
