@@ -455,3 +455,4 @@ async def test_an_invalid_query_is_refused(client: httpx.AsyncClient, query: str
     answer = await client.get(f"{PATH}/{name}?{query}")
     assert answer.status_code in (400, 422)
     assert "error" in answer.json()
+    assert (await client.head(f"{PATH}/{name}?stream=true")).status_code == 200

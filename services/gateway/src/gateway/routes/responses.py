@@ -90,7 +90,7 @@ def router(
         # The parameters are declared for OpenAPI and to refuse invalid values. `response_stream` serves all streams
         # except those whose `starting_after` only FastAPI accepts as a number (`+5`, or more than nine digits).
         del starting_after
-        if stream:
+        if stream and request.method == "GET":
             message = "starting_after must be the number of an event: at most nine digits without a sign."
             raise InvalidRequest(message, field="starting_after")
         found = await find(request, response_id)

@@ -453,7 +453,7 @@ BAD: list[tuple[bytes, int, str]] = [
         "There must be a user prompt since the latest assistant message.",
     ),
     (b'{"index_name":"docs","messages":[{"role":"user","content":"\\ud800"}]}', 400, "not valid JSON"),
-    (b'{"index_name":"docs","messages":[{"role":"user","content":"\xff\xfe"}]}', 400, "utf-8"),
+    (b'{"index_name":"docs","messages":[{"role":"user","content":"\xff\xfe"}]}', 400, "not UTF-8"),
     (b'{"index_name":"docs","messages":[{"role":"user","content":1e999}]}', 400, "messages[0].content"),
     (b'{"index_name":"docs",' + USER + b',"max_tokens":-1}', 400, "max_tokens must be between 1 and"),
     (b'{"index_name":"docs",' + USER + b',"max_tokens":0}', 400, "max_tokens must be between 1 and"),
