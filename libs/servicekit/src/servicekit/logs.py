@@ -53,7 +53,7 @@ def configure(service: str, settings: ServiceSettings) -> None:
     root.setLevel(level)
     # At INFO, this logger writes a line for every request to a model server. Traces already contain these requests.
     logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))
-    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_not_lost_caller)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_shorten_ended_call)
     logging.captureWarnings(True)
 
 
@@ -68,9 +68,15 @@ def logging_disabled() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def _is_not_lost_caller(record: logging.LogRecord) -> bool:
-    """Return False for the error that gRPC logs, with a stack trace, when a caller leaves before its response."""
-    return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
+def _shorten_ended_call(record: logging.LogRecord) -> bool:
+    """Make a warning of the error that gRPC logs, with a stack trace, if it cannot send a response.
+
+    Usually the caller has left. A response above the maximum size has the same error, and the caller logs it, too.
+    """
+    if record.getMessage().startswith("ExecuteBatchError raised in core by servicer method"):
+        record.exc_info = record.exc_text = None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
 
 
 def _escaped(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
