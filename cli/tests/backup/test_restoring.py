@@ -18,7 +18,7 @@ from servicekit.nats import connect
 
 async def test_an_installation_without_requests_is_empty(tmp_path: Path) -> None:
     """The first gateway of a new installation writes a key for encrypted contents. A restore replaces this key. It
-    refuses an installation with an API key.
+    refuses an installation with an API key, or with running gateways.
     """
     folder = Folder(tmp_path / "backup")
     folder.begin()
@@ -35,6 +35,10 @@ async def test_an_installation_without_requests_is_empty(tmp_path: Path) -> None
         installation = Installation(client, indexes, may_have_workers=True)
         await restore(installation, folder, None, lambda _: None)
         assert (await content_keys.get("1")).value == b"key in the backup"
+        watcher = await content_keys.watchall()  # as a gateway does
+        with pytest.raises(CommandError, match="gateways are running"):
+            await restore(installation, folder, None, lambda _: None)
+        await watcher.stop()
         await (await jetstream.create_key_value(bucket=keys.API_KEYS_BUCKET)).put("1", b"key")
         with pytest.raises(CommandError, match=r"messages in KV_causeway-api-keys;"):
             await restore(installation, folder, None, lambda _: None)

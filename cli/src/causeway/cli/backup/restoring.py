@@ -1,6 +1,6 @@
 """Restores a backup into an empty installation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from causeway.cli.backup import pause, streams
 from causeway.cli.backup.folder import Contents, Folder
@@ -8,6 +8,7 @@ from causeway.cli.backup.installation import Installation
 from causeway.cli.errors import CommandError
 from causeway.ingest.v1 import ingest_pb2
 from nats.aio.client import Client
+from nats.js.api import StreamInfo
 from nats.js.errors import BucketNotFoundError, NotFoundError
 from servicekit import key_value, keys
 
@@ -51,6 +52,8 @@ async def restore(
         raise CommandError(f"the installation is not empty: it has the index '{names[0][1]}'; nothing was changed")
     if installation.may_have_workers and await pause.has_waiting_workers(broker):
         raise CommandError("ingest workers are running: stop ingest and the gateways first; nothing was changed")
+    if await _has_gateways(broker, existing):
+        raise CommandError("gateways are running: stop ingest and the gateways first; nothing was changed")
     for index in contents.indexes:
         await installation.indexes.restore(index, folder)
         report(f"index {index.name} of tenant {index.tenant}")
@@ -62,6 +65,16 @@ async def restore(
     if removed := await _remove_unqueued(broker):
         report(f"{removed} jobs were accepted during the backup; the backup does not contain them")
     return contents
+
+
+async def _has_gateways(client: Client, existing: Sequence[StreamInfo]) -> bool:
+    """Return whether a gateway watches a stream of `_WRITTEN_AT_START`. It would create a removed stream again."""
+    jetstream = client.jetstream(timeout=30)
+    watched = [name for stream in existing if (name := stream.config.name or "") in _WRITTEN_AT_START]
+    for name in watched:
+        if any(consumer.push_bound for consumer in await jetstream.consumers_info(name)):
+            return True
+    return False
 
 
 async def _remove_unqueued(client: Client) -> int:
