@@ -118,6 +118,12 @@ async def test_a_failure_after_the_connection(tmp_path: Path, failure: Exception
     assert caught.value.exit_code == 1
 
 
+async def test_a_name_in_any_script(run: Run) -> None:
+    """Names and users may contain all characters that are text, for example the ideographic space."""
+    result = await run("create", "--name", "\u7530\u4e2d\u3000\u592a\u90ce", "--user", "a\u00a0b", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["user"]) == (0, "a\u00a0b")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import time
+import unicodedata
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from causeway.cli.key_store import KeyStore
 
 T = TypeVar("T")
+# Unicode categories: control characters, surrogates, and separators of lines and paragraphs.
+_NO_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 EXAMPLES = (
     "causeway keys create --name ann --roles ask",
@@ -96,8 +99,8 @@ def create(
         raise UsageError("--name and --tenant must not be empty")
     values = {"name": name, "tenant": tenant, "user": user, "oids": oids, "groups": groups, "profile": profile}
     for option, value in values.items():
-        if not value.isprintable():
-            raise UsageError(f"--{option} may contain only printable characters, not {value!a}")
+        if any(unicodedata.category(character) in _NO_TEXT for character in value):
+            raise UsageError(f"--{option} must be text without control characters, not {value!a}")
     role_names = comma_separated(roles)
     if not role_names:
         raise UsageError(f"--roles must name one or more of {', '.join(ROLES)}")
