@@ -199,6 +199,9 @@ def test_delete_missing_keeps_a_file_with_another_name(gateway: Any, cli: Callab
         assert cli("ingest", folder, "-i", "x", "--delete-missing", "--url", gateway.url).exit_code == 0
     assert gateway.removed == []
     assert "notes.md" in gateway.stored["x"]
+    gateway.refusals = [(503, {})] * 20
+    assert cli("ingest", folder, "-i", "x", "--delete-missing", "--url", gateway.url).exit_code == 1
+    assert gateway.removed == []
 
 
 def test_poll_requires_watch(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:

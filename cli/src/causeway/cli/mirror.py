@@ -94,8 +94,10 @@ class Mirror:
                 stored=stored,
                 pictures=self._options.pictures,
             )
-            # The platform may store a file under another name, for example `C:\notes.txt` as `notes.txt`.
-            stored_names = {outcome.job.sourcefile for outcome in outcomes if outcome.job is not None}
+            # The platform may store a file under another name, for example `C:\notes.txt` as `notes.txt`. An upload
+            # that failed has no job with this name.
+            stored_names = {source.name.rpartition("\\")[2] for source in sources}
+            stored_names.update(outcome.job.sourcefile for outcome in outcomes if outcome.job is not None)
             missing = [source for source in missing if source.name not in stored_names]
             return [*outcomes, *await self._remove(missing, watcher)]
 
