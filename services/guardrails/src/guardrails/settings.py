@@ -16,9 +16,9 @@ class Settings(GrpcServiceSettings):
     guardrails_hold_back_limit: int = Field(
         8192,
         ge=1,
-        # The gateway stops reading from the model at this number of held characters. With a higher limit, the
-        # answer would stall.
-        le=65_536,
+        # The gateway stops reading from the model above 65,536 held characters. With a limit within one piece
+        # (16,384) of that number or above it, the answer would stall.
+        le=49_152,
         description="Maximum characters of a growing text that a detector may hold back. Above this, the detector "
         "fails.",
     )

@@ -135,6 +135,7 @@ class CountingStream:
         self._decided = 0
         self._rest: list[str] = []  # the text after the last cut
         self._rest_bound = 0  # the upper bound of the count of this text
+        self._searched = 0  # the part of this text that has no further cut
         self._found = False
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
@@ -159,14 +160,14 @@ class CountingStream:
         rest = "".join(self._rest)
         if not last:
             cut = 0
-            for match in self._cuts.finditer(rest):
+            for match in self._cuts.finditer(rest, self._searched):
                 cut = match.start()
             self._counted += self._count(rest[:cut]) if cut else 0
             rest = rest[cut:]
         else:
             self._counted += self._count(rest)
             rest = ""
-        self._rest, self._rest_bound = [rest], self._bound(rest)
+        self._rest, self._rest_bound, self._searched = [rest], self._bound(rest), len(rest)
         return self._counted > self._max_count
 
 
