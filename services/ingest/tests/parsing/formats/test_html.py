@@ -92,6 +92,7 @@ def test_deep_nesting_is_read() -> None:
         ),
         ('<meta charset="utf-8">Grüße, schöne Überfahrt nach München'.encode("latin-1"), "Überfahrt"),
         ('<meta charset="nonsense">Grüße'.encode(), "Grüße"),
+        ('<meta content="Łukasz" charset="iso-8859-2">gęślą jaźń'.encode("iso-8859-2"), "gęślą jaźń"),
         ('<meta charset="undefined">Grüße'.encode(), "Grüße"),
         ('<meta charset="utf-16">Grüße'.encode(), "Grüße"),
         ('<meta charset="utf-16">Grüße '.encode(), "Grüße"),

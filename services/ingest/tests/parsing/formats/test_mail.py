@@ -74,6 +74,12 @@ def test_the_readable_body(read_mail: ReadMail) -> None:
         both = written(plain)
         both.add_alternative("<p>Marked <b>words</b></p>", subtype="html")
         assert texts(read_mail(both)).endswith(f"\n\n{read}")
+    both = written(" \n")
+    both.add_alternative("<p>Marked</p>", subtype="html")
+    rich = both.get_payload()[1]
+    rich.make_mixed()
+    rich.add_attachment("<p>words</p>", subtype="html", disposition="inline")
+    assert texts(read_mail(both)).endswith("\n\nMarked\n\nwords")
     html = written()
     html.set_content("<style>p{}</style><p>Marked <b>words</b></p><ul><li>one<li>two</ul>", subtype="html")
     assert texts(read_mail(html)).endswith("\n\nMarked words\n- one\n- two")

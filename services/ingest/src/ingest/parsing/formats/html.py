@@ -56,7 +56,7 @@ def _source(data: bytes) -> str:
         encoding = declared[1].decode()
         # Some codecs of Python, such as `undefined`, raise the base class `UnicodeError`.
         with contextlib.suppress(LookupError, UnicodeError):
-            if declared[0].decode(encoding) == declared[0].decode("ascii"):
+            if declared[1].decode(encoding) == encoding:
                 return data.decode(encoding)
     return decode(data)
 

@@ -101,9 +101,15 @@ def _bodies(mail: EmailMessage) -> list[MIMEPart]:
 
 def _shown(part: MIMEPart) -> Iterator[MIMEPart]:
     content_type = part.get_content_type()
-    if content_type in ("multipart/alternative", "multipart/related"):
+    if content_type == "multipart/alternative":
         plain = part.get_body(("plain",))
-        body = part.get_body(("html",)) if plain is None or not _text(plain).strip() else plain
+        if plain is not None and _text(plain).strip():
+            yield plain
+        else:  # the last alternative is the richest one (RFC 2046, 5.1.4)
+            alternatives = (list(_shown(inner)) for inner in reversed(list(part.iter_parts())))
+            yield from next(filter(None, alternatives), ())
+    elif content_type == "multipart/related":
+        body = part.get_body(("plain", "html"))
         if body is not None:
             yield body
     elif content_type.startswith("multipart/"):
