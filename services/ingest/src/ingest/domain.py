@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -94,14 +94,6 @@ class Document:
             and set(self.groups) == set(other.groups)
             and self.category == other.category
         )
-
-    def with_facts_of(self, other: "Document") -> "Document":
-        """Return this document with the language and the recognised pages of a version with the same content."""
-        entries = msgspec.json.decode(other.metadata_json or b"{}", type=dict[str, msgspec.Raw])
-        metadata = self.metadata_json
-        if OCR_ENTRY in entries:
-            metadata = with_facts(metadata, {OCR_ENTRY: entries[OCR_ENTRY]})
-        return replace(self, language=other.language, metadata_json=metadata)
 
     @property
     def may_have_members(self) -> bool:

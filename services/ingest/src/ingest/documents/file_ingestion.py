@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import structlog
 from servicekit import errors, keys
 from servicekit.errors import (
@@ -117,7 +118,7 @@ class FileIngestion:
             if existing.has_same_content_as(job.document) and not existing.may_have_members:
                 await report.commit()
                 with contextlib.suppress(NotFound):  # the document was just removed
-                    updated = await self._index.update(job, job.document.with_facts_of(existing))
+                    updated = await self._index.update(job, _with_facts_of(existing, job.document))
                     await self._remove_unused(job, job.object_name, existing.original)
                     return State.SUCCEEDED if updated else State.UNCHANGED
         if job.url and await self._originals.download_info(job.object_name) is None:
@@ -219,7 +220,7 @@ class FileIngestion:
         if existing is not None and existing.has_same_content_as(job.document) and not existing.may_have_members:
             await report.commit()
             with contextlib.suppress(NotFound):  # the document was just removed
-                await self._index.update(job, job.document.with_facts_of(existing))
+                await self._index.update(job, _with_facts_of(existing, job.document))
                 return True
         await self._originals.put(job.object_name, member.path, DownloadInfo())
         try:
@@ -265,6 +266,15 @@ class FileIngestion:
             await self._originals.remove(unused)
         except Unavailable as error:  # an unused original is harmless
             _log.warning("cannot remove an unused original", job=job.job_id, name=unused, error=error.message)
+
+
+def _with_facts_of(existing: Document, document: Document) -> Document:
+    """Return the document with the language and the recognised pages of a version with the same content."""
+    entries = msgspec.json.decode(existing.metadata_json or b"{}", type=dict[str, msgspec.Raw])
+    metadata = document.metadata_json
+    if OCR_ENTRY in entries:
+        metadata = with_facts(metadata, {OCR_ENTRY: entries[OCR_ENTRY]})
+    return replace(document, language=existing.language, metadata_json=metadata)
 
 
 def _member_job(job: FileJob, member: MemberFile, number: int) -> FileJob:
