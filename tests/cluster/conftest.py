@@ -29,9 +29,10 @@ def _run(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _variable(*command: str) -> str:
-    """Return what `printenv` prints. It fails if the variable is not set."""
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+def _variable(name: str, *command: str) -> str:
+    """Return a variable from the output of `env`, or an empty text."""
+    variables = dict(line.partition("=")[::2] for line in _run(*command, "env").splitlines())
+    return variables.get(name, "")
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +99,7 @@ class Containers:
         return completed.stdout.decode()
 
     def variable(self, pod: str, name: str) -> str:
-        return _variable(self._docker, "exec", pod, "printenv", name)
+        return _variable(name, self._docker, "exec", pod)
 
     def kill(self, pod: str) -> None:
         _run(self._docker, "kill", pod)
@@ -147,7 +148,7 @@ class Kubernetes:
         return _run(*self._kubectl, "logs", pod)
 
     def variable(self, pod: str, name: str) -> str:
-        return _variable(*self._kubectl, "exec", pod, "--", "printenv", name)
+        return _variable(name, *self._kubectl, "exec", pod, "--")
 
     def kill(self, pod: str) -> None:
         _run(*self._kubectl, "delete", pod, "--force", "--grace-period=0")

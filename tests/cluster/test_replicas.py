@@ -68,7 +68,7 @@ async def test_every_replica_serves(asker: Any, pods: Any, service: str) -> None
     """Each pod of a service answers a call."""
     replicas = pods.of(service)
     assert replicas
-    if service not in SERVED and pods.variable(replicas[0], "CAUSEWAY_LOG_LEVEL") != "DEBUG":
+    if service not in SERVED and pods.variable(replicas[0], "CAUSEWAY_LOG_LEVEL").upper() != "DEBUG":
         pytest.skip(f"{service} logs its calls only with CAUSEWAY_LOG_LEVEL=DEBUG")
     for turn in range(10):
         await asyncio.gather(*(ask(asker, number) for number in range(8)))
