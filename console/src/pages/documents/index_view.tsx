@@ -61,8 +61,8 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
   return (
     <section aria-label={`Documents of ${index}`}>
       <div className="tools">
-        <input type="search" value={query} placeholder="Search the passages" aria-label="Search the passages" onChange={(event) => setQuery(event.target.value)} />
-        {!asked && byId.length > 1 && (
+        <input type="search" value={query} placeholder="Search the passages" aria-label="Search the passages" onChange={(event) => { setQuery(event.target.value); opening.reset() }} />
+        {!asked && (byId.length > 1 || name) && (
           <input type="search" value={name} placeholder={whole ? 'Filter by name' : 'Filter this page by name'} aria-label="Filter by name" onChange={(event) => setName(event.target.value)} />
         )}
         {wanted && !asked && (
@@ -151,7 +151,7 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
         {tokens.length > 1 && <Button onClick={() => setTokens(tokens.slice(0, -1))}>Back</Button>}
         {page.data?.next_page_token && <Button onClick={() => setTokens([...tokens, page.data.next_page_token ?? ''])}>More</Button>}
       </div>
-      {opened && <DocumentPanel index={index} place={byId.includes(opened) ? (tokens.length - 1) * PAGE_SIZE + byId.indexOf(opened) : null} failure={remove.error} document={opened} writes={writes} onClose={() => setOpened(null)} onDelete={() => remove.mutate([opened.document_id])} />}
+      {opened && <DocumentPanel index={index} place={byId.includes(opened) ? (tokens.length - 1) * PAGE_SIZE + byId.indexOf(opened) : null} failure={remove.error} document={opened} writes={writes} onClose={() => { setOpened(null); remove.reset() }} onDelete={() => remove.mutate([opened.document_id])} />}
       <Panel title={`Delete ${count(selected.size, 'document')} of ${index}?`} open={sure} onClose={() => setSure(false)} description="This deletes the documents with all passages and originals. You cannot undo it.">
         {remove.error && <Failure error={remove.error} />}
         <div className="actions">
