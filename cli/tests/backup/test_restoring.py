@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
@@ -35,7 +36,7 @@ async def test_an_installation_without_requests_is_empty(tmp_path: Path) -> None
         installation = Installation(client, indexes, may_have_workers=True)
         await restore(installation, folder, None, lambda _: None)
         assert (await content_keys.get("1")).value == b"key in the backup"
-        watcher = await content_keys.watchall()  # as a gateway does
+        watcher: Any = await content_keys.watchall()  # as a gateway does
         with pytest.raises(CommandError, match="gateways are running"):
             await restore(installation, folder, None, lambda _: None)
         await watcher.stop()

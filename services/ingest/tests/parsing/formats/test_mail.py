@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from email.message import EmailMessage
+from typing import Any
 
 import pytest
 from ingest.parsing.content import Head, Member, Omission, Page, Part
@@ -76,7 +77,7 @@ def test_the_readable_body(read_mail: ReadMail) -> None:
         assert texts(read_mail(both)).endswith(f"\n\n{read}")
     both = written(" \n")
     both.add_alternative("<p>Marked</p>", subtype="html")
-    rich = both.get_payload()[1]
+    rich: Any = both.get_payload(1)
     rich.make_mixed()
     rich.add_attachment("<p>words</p>", subtype="html", disposition="inline")
     assert texts(read_mail(both)).endswith("\n\nMarked\n\nwords")
