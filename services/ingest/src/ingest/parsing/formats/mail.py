@@ -102,16 +102,17 @@ def _bodies(mail: EmailMessage) -> list[MIMEPart]:
 def _shown(part: MIMEPart) -> Iterator[MIMEPart]:
     content_type = part.get_content_type()
     if content_type == "multipart/alternative":
-        plain = part.get_body(("plain",))
-        if plain is not None and _text(plain).strip():
-            yield plain
-        else:  # the last alternative is the richest one (RFC 2046, 5.1.4)
-            alternatives = (list(_shown(inner)) for inner in reversed(list(part.iter_parts())))
-            yield from next(filter(None, alternatives), ())
+        alternatives = [list(_shown(inner)) for inner in part.iter_parts()]
+        readable = [shown for shown in alternatives if any(_text(body).strip() for body in shown)]
+        plain = (shown for shown in readable if all(body.get_content_subtype() == "plain" for body in shown))
+        # Without plain text, the last alternative is the richest one (RFC 2046, 5.1.4).
+        yield from next(plain, readable[-1] if readable else ())
     elif content_type == "multipart/related":
-        body = part.get_body(("plain", "html"))
-        if body is not None:
-            yield body
+        parts = list(part.iter_parts())
+        start = part.get_param("start")  # the root; by default the first part (RFC 2387, 3.2)
+        root = next((each for each in parts if start and each["content-id"] == start), parts[0] if parts else None)
+        if root is not None:
+            yield from _shown(root)
     elif content_type.startswith("multipart/"):
         for inner in part.iter_parts():
             yield from _shown(inner)
