@@ -96,7 +96,8 @@ class Mirror:
             )
             # The platform may store a file under another name, for example `C:\notes.txt` as `notes.txt`. An upload
             # that failed has no job with this name.
-            stored_names = {source.name.rpartition("\\")[2] for source in sources}
+            windows = (source.name for source in sources if source.name[1:3] == ":\\" or source.name[:2] == "\\\\")
+            stored_names = {name.rpartition("\\")[2] for name in windows}
             stored_names.update(outcome.job.sourcefile for outcome in outcomes if outcome.job is not None)
             missing = [source for source in missing if source.name not in stored_names]
             return [*outcomes, *await self._remove(missing, watcher)]
