@@ -76,7 +76,7 @@ def _shorten_ended_call(record: logging.LogRecord) -> bool:
     if record.getMessage().startswith("ExecuteBatchError raised in core by servicer method"):
         record.exc_info = record.exc_text = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
-    return True
+    return record.levelno >= logging.getLogger().level
 
 
 def _escaped(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
