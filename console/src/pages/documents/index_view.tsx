@@ -152,10 +152,10 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
         {page.data?.next_page_token && <Button onClick={() => setTokens([...tokens, page.data.next_page_token ?? ''])}>More</Button>}
       </div>
       {opened && <DocumentPanel index={index} place={byId.includes(opened) ? (tokens.length - 1) * PAGE_SIZE + byId.indexOf(opened) : null} failure={remove.error} document={opened} writes={writes} onClose={() => { setOpened(null); remove.reset() }} onDelete={() => remove.mutate([opened.document_id])} />}
-      <Panel title={`Delete ${count(selected.size, 'document')} of ${index}?`} open={sure} onClose={() => setSure(false)} description="This deletes the documents with all passages and originals. You cannot undo it.">
+      <Panel title={`Delete ${count(selected.size, 'document')} of ${index}?`} open={sure} onClose={() => { setSure(false); remove.reset() }} description="This deletes the documents with all passages and originals. You cannot undo it.">
         {remove.error && <Failure error={remove.error} />}
         <div className="actions">
-          <Button onClick={() => setSure(false)}>Cancel</Button>
+          <Button onClick={() => { setSure(false); remove.reset() }}>Cancel</Button>
           <Button kind="danger" disabled={remove.isPending} onClick={() => remove.mutate([...selected])}>
             Delete
           </Button>
