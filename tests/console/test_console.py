@@ -270,7 +270,7 @@ def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform
     visited = visit()
     page = visited.open("#/documents")
     page.get_by_role("button", name="New index").click()
-    page.get_by_label("Name").fill("garden")
+    page.get_by_label("Name", exact=True).fill("garden")
     visited.check()
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", name="garden")).to_be_visible()
