@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, NoReturn
 
@@ -55,97 +55,87 @@ def build_app() -> typer.Typer:
     app.command(epilog=_epilog(mcp.EXAMPLES, EXIT_CODES))(mcp.mcp)
     app.command(epilog=_epilog(status.EXAMPLES, EXIT_CODES))(status.status)
     app.command(epilog=_epilog(demo.EXAMPLES, EXIT_CODES_OF_A_STACK))(demo.demo)
-    index_app = typer.Typer(
-        name="index",
-        help="List, create, change, rebuild or delete indexes.",
-        epilog=_epilog(index.EXAMPLES, EXIT_CODES),
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    app.add_typer(
+        _group(
+            "index",
+            "List, create, change, rebuild or delete indexes.",
+            index.EXAMPLES,
+            {
+                "list": index.list_indexes,
+                "show": index.show,
+                "create": index.create,
+                "set": index.set_settings,
+                "rebuild": index.rebuild,
+                "delete": index.delete,
+            },
+        )
     )
-    for name, index_command in (
-        ("list", index.list_indexes),
-        ("show", index.show),
-        ("create", index.create),
-        ("set", index.set_settings),
-        ("rebuild", index.rebuild),
-        ("delete", index.delete),
-    ):
-        epilog = _epilog(_examples_of(f"index {name}", index.EXAMPLES), EXIT_CODES)
-        index_app.command(name, epilog=epilog)(index_command)
-    app.add_typer(index_app)
-    documents_app = typer.Typer(
-        name="documents",
-        help="List documents, show passages, change access lists.",
-        epilog=_epilog(documents.EXAMPLES, EXIT_CODES),
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    app.add_typer(
+        _group(
+            "documents",
+            "List documents, show passages, change access lists.",
+            documents.EXAMPLES,
+            {"list": documents.list_documents, "passages": documents.passages, "access": documents.access},
+        )
     )
-    for name, document_command in (
-        ("list", documents.list_documents),
-        ("passages", documents.passages),
-        ("access", documents.access),
-    ):
-        epilog = _epilog(_examples_of(f"documents {name}", documents.EXAMPLES), EXIT_CODES)
-        documents_app.command(name, epilog=epilog)(document_command)
-    app.add_typer(documents_app)
-    jobs_app = typer.Typer(
-        name="jobs",
-        help="List, cancel or resubmit ingest jobs.",
-        epilog=_epilog(jobs.EXAMPLES, EXIT_CODES),
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    app.add_typer(
+        _group(
+            "jobs",
+            "List, cancel or resubmit ingest jobs.",
+            jobs.EXAMPLES,
+            {
+                "list": jobs.list_jobs,
+                "lanes": jobs.lanes,
+                "dead": jobs.dead,
+                "replay": jobs.replay,
+                "cancel": jobs.cancel,
+            },
+        )
     )
-    for name, job_command in (
-        ("list", jobs.list_jobs),
-        ("lanes", jobs.lanes),
-        ("dead", jobs.dead),
-        ("replay", jobs.replay),
-        ("cancel", jobs.cancel),
-    ):
-        epilog = _epilog(_examples_of(f"jobs {name}", jobs.EXAMPLES), EXIT_CODES)
-        jobs_app.command(name, epilog=epilog)(job_command)
-    app.add_typer(jobs_app)
     app.command(epilog=_epilog(usage.EXAMPLES, EXIT_CODES))(usage.usage)
     app.command(epilog=_epilog(backup.BACKUP_EXAMPLES, EXIT_CODES))(backup.backup)
     app.command(epilog=_epilog(backup.RESTORE_EXAMPLES, EXIT_CODES))(backup.restore)
-    keys_app = typer.Typer(
-        name="keys",
-        help="Create, list or revoke API keys.\n\nThe command connects to NATS directly. So you can create the "
-        "first key without another key.",
-        epilog=_epilog(keys.EXAMPLES, EXIT_CODES),
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    app.add_typer(
+        _group(
+            "keys",
+            "Create, list or revoke API keys.\n\nThe command connects to NATS directly. So you can create the "
+            "first key without another key.",
+            keys.EXAMPLES,
+            {"create": keys.create, "list": keys.list_keys, "revoke": keys.revoke},
+        )
     )
-    for name, key_command in (("create", keys.create), ("list", keys.list_keys), ("revoke", keys.revoke)):
-        epilog = _epilog(_examples_of(f"keys {name}", keys.EXAMPLES), EXIT_CODES)
-        keys_app.command(name, epilog=epilog)(key_command)
-    app.add_typer(keys_app)
-    responses_app = typer.Typer(
-        name="responses",
-        help="List, show, cancel or delete stored responses. The texts are not shown.",
-        epilog=_epilog(responses.EXAMPLES, EXIT_CODES),
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    app.add_typer(
+        _group(
+            "responses",
+            "List, show, cancel or delete stored responses. The texts are not shown.",
+            responses.EXAMPLES,
+            {
+                "list": responses.list_responses,
+                "show": responses.show,
+                "cancel": responses.cancel,
+                "delete": responses.delete,
+            },
+        )
     )
-    for name, response_command in (
-        ("list", responses.list_responses),
-        ("show", responses.show),
-        ("cancel", responses.cancel),
-        ("delete", responses.delete),
-    ):
-        epilog = _epilog(_examples_of(f"responses {name}", responses.EXAMPLES), EXIT_CODES)
-        responses_app.command(name, epilog=epilog)(response_command)
-    app.add_typer(responses_app)
-    users_app = typer.Typer(
-        name="users",
-        help="Delete the stored data of users.",
-        epilog=_epilog(users.EXAMPLES, EXIT_CODES),
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    users_app.command("delete", epilog=_epilog(users.EXAMPLES, EXIT_CODES))(users.delete)
-    app.add_typer(users_app)
+    app.add_typer(_group("users", "Delete the stored data of users.", users.EXAMPLES, {"delete": users.delete}))
     return app
+
+
+def _group(
+    name: str, description: str, examples: Sequence[str], commands: Mapping[str, Callable[..., object]]
+) -> typer.Typer:
+    """Return a command with subcommands. Each subcommand shows its own examples."""
+    group = typer.Typer(
+        name=name,
+        help=description,
+        epilog=_epilog(examples, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for command, function in commands.items():
+        own = [example for example in examples if example.startswith(f"causeway {name} {command}")]
+        group.command(command, epilog=_epilog(own, EXIT_CODES))(function)
+    return group
 
 
 def _show_version(requested: bool) -> None:
@@ -160,10 +150,6 @@ def _causeway(
     ] = False,
 ) -> None:
     """Define the options of the program; the commands do the work."""
-
-
-def _examples_of(command: str, examples: Sequence[str]) -> list[str]:
-    return [example for example in examples if example.startswith(f"causeway {command}")]
 
 
 def _epilog(examples: Sequence[str], exit_codes: str) -> str:
