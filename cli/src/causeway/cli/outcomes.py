@@ -3,14 +3,15 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import typer
 from causeway.cli import render
 from causeway.cli.errors import RequestRefused
 
 
 async def act_on_each(
     ids: Sequence[str], act: Callable[[str], Awaitable[Any]], done: str, *, as_json: bool
-) -> bool:
-    """Call a function for each id, print each outcome at once, and return whether all requests succeeded.
+) -> None:
+    """Call a function for each id, and print each outcome at once.
 
     The function continues after an id that is unknown, or whose state does not allow the request. Another error
     ends it; the command has then printed the earlier outcomes.
@@ -20,9 +21,12 @@ async def act_on_each(
         act: Sends the request for an id.
         done: The outcome of a request that succeeds, for example ``cancelled``.
         as_json: Whether to print an object for each id instead of a line.
+
+    Raises:
+        typer.Exit: At the end, with code 1, if a request was refused.
     """
     out = render.console()
-    refusals = 0
+    all_done = True
     for each in ids:
         refused = ""
         try:
@@ -31,11 +35,12 @@ async def act_on_each(
             if error.status not in (404, 409):
                 raise
             refused = str(error)
-            refusals += 1
+            all_done = False
         if as_json:
             render.json_line(out, {"id": each, done: not refused, "message": refused or None})
         elif refused:
             render.line(out, f"{each}: {refused}", "red")
         else:
             render.line(out, f"{done}: {each}")
-    return not refusals
+    if not all_done:
+        raise typer.Exit(1)

@@ -168,13 +168,9 @@ def cancel(
 
     Searches find no text of a cancelled job. The exit code is 1 if a job has already ended or does not exist.
     """
-    if not run_with_library(
-        url,
-        data_dir,
-        api_key,
-        lambda library: act_on_each(job_ids, library.cancel, "cancelled", as_json=as_json),
-    ):
-        raise typer.Exit(1)
+    run_with_library(
+        url, data_dir, api_key, lambda library: act_on_each(job_ids, library.cancel, "cancelled", as_json=as_json)
+    )
 
 
 def _show(found: Sequence[dict[str, Any]], nothing: str, limit: int, *, as_json: bool) -> None:

@@ -100,13 +100,12 @@ def cancel(
     Their users can still read the partial texts. The exit code is 1 if a response has already ended, does not run
     in the background, or is unknown.
     """
-    if not run_with_library(
+    run_with_library(
         url,
         data_dir,
         api_key,
         lambda library: act_on_each(response_ids, library.cancel_response, "cancelled", as_json=as_json),
-    ):
-        raise typer.Exit(1)
+    )
 
 
 def delete(
@@ -126,13 +125,12 @@ def delete(
     if not yes and not confirmed(f"Delete {subject} irrevocably?", f"use --yes to delete {subject}"):
         raise typer.Exit(1)
 
-    if not run_with_library(
+    run_with_library(
         url,
         data_dir,
         api_key,
         lambda library: act_on_each(response_ids, library.delete_response, "deleted", as_json=as_json),
-    ):
-        raise typer.Exit(1)
+    )
 
 
 def _cell(response: dict[str, Any], name: str) -> str:
