@@ -15,6 +15,7 @@ from causeway.cli.client import Client
 from causeway.cli.errors import CommandError, UsageError
 from causeway.cli.library import Library
 from servicekit import keys
+from servicekit.characters import has_surrogates
 
 _FIRST_POLL_SECONDS = 0.1
 _MAX_POLL_SECONDS = 1.0
@@ -168,7 +169,7 @@ async def ingest(
 
     async def ingest_one(source: Source) -> Outcome:
         watcher.started(source)
-        if not _is_utf8(source.name):
+        if has_surrogates(source.name):  # Python decodes bytes that are not UTF-8 to lone surrogates
             message = "the name of the file is not valid UTF-8; rename the file"
             return Outcome(source, "failed", "INVALID_NAME", message)
         try:
@@ -197,11 +198,6 @@ async def ingest(
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from failures
     return [outcomes[source] for source in sources]
-
-
-def _is_utf8(name: str) -> bool:
-    """Return whether the name of a file is valid UTF-8. Python decodes other bytes to lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 async def _is_stored(source: Source, document: StoredDocument | None) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import time
-import unicodedata
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,14 +14,13 @@ from causeway.cli.errors import UsageError
 from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, NatsUrl, comma_separated, resolve_nats
 from servicekit import api_keys
 from servicekit.api_keys import ApiKey
+from servicekit.characters import has_controls
 from servicekit.principal import ROLES
 
 if TYPE_CHECKING:
     from causeway.cli.key_store import KeyStore
 
 T = TypeVar("T")
-# Unicode categories: control characters, surrogates, and separators of lines and paragraphs.
-_NO_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 EXAMPLES = (
     "causeway keys create --name ann --roles ask",
@@ -99,7 +97,7 @@ def create(
         raise UsageError("--name and --tenant must not be empty")
     values = {"name": name, "tenant": tenant, "user": user, "oids": oids, "groups": groups, "profile": profile}
     for option, value in values.items():
-        if any(unicodedata.category(character) in _NO_TEXT for character in value):
+        if has_controls(value):
             raise UsageError(f"--{option} must be text without control characters, not {value!a}")
     role_names = comma_separated(roles)
     if not role_names:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 import structlog
 from fastapi import APIRouter, Body, Depends, File, Request, Response, UploadFile
 from servicekit import keys
+from servicekit.characters import has_surrogates
 from servicekit.deadline import Deadline
 from servicekit.errors import (
     CausewayError,
@@ -180,7 +181,7 @@ def router(
         request: Request, filename: Annotated[str, Body(embed=True, description="The name of the document")]
     ) -> Response:
         """Delete a document that the user uploaded with ``/upload``."""
-        if any("\ud800" <= character <= "\udfff" for character in filename):
+        if has_surrogates(filename):
             raise InvalidRequest("filename must be valid Unicode, without lone surrogates.", field="filename")
         principal, index, deadline = _reader(request), _index(request), Deadline.after(timeout)
         # Earlier versions did not normalize the names of uploads.

@@ -3,11 +3,11 @@
 import asyncio
 import codecs
 import contextlib
-import unicodedata
 from collections.abc import AsyncIterator, Sequence
 
 from fastapi import Request, UploadFile
 from servicekit import keys
+from servicekit.characters import has_controls
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited
 
@@ -43,7 +43,7 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
     names: list[str] = []
     for file in files:
         name = keys.file_name(_unescaped(file.filename or ""))
-        if not name.strip() or len(name) > _MAX_NAME_LENGTH or any(map(_is_forbidden, name)):
+        if not name.strip() or len(name) > _MAX_NAME_LENGTH or has_controls(name):
             message = f"A file needs a name of 1 to {_MAX_NAME_LENGTH} characters on one line"
             raise InvalidRequest(f"{message}, not {name[:_MAX_NAME_LENGTH]!r}.", field="file")
         if name in names:
@@ -84,11 +84,6 @@ def _characters(data: bytes) -> int:
     if data.startswith(_UTF16_MARKS) or b"\0" in data:
         return len(data) // _MAX_CHARACTER_BYTES
     return len(data.translate(None, delete=_CONTINUATIONS))
-
-
-def _is_forbidden(character: str) -> bool:
-    """Return whether a character is a control character, a surrogate or a line or paragraph separator."""
-    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
 
 
 class UploadSlots:

@@ -1,13 +1,13 @@
 """Parses requests and renders responses of RAGEngine's API for text documents, lists of documents and retrieval."""
 
 import hashlib
-import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
 from servicekit import keys
+from servicekit.characters import has_controls
 from servicekit.errors import InvalidRequest, PayloadTooLarge
 
 from gateway.dialects.json_fields import Fields, members, pick, value
@@ -158,16 +158,12 @@ def _id_or_digest(fields: Fields, digest: str) -> str:
 
 def _document_id(fields: Fields, _digest: str) -> str:
     document_id = fields.text("doc_id")
-    if not document_id.strip() or len(document_id) > MAX_ID_LENGTH or any(map(_breaks_lines, document_id)):
+    if not document_id.strip() or len(document_id) > MAX_ID_LENGTH or has_controls(document_id):
         raise fields.invalid(
             "doc_id",
             f"must be an id of 1 to {MAX_ID_LENGTH} characters, without line breaks or control characters",
         )
     return document_id
-
-
-def _breaks_lines(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
 
 
 def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
